@@ -23,7 +23,12 @@ _MOST_BREAKS = 20
 
 
 class FileCalls:
-    """The methods of `Client` for the metrics and files of jobs."""
+    """The methods of `Client` for the metrics and files of jobs.
+
+    Besides the errors that a method lists, all raise `InputError` for a malformed job id,
+    `NotFound` if there is no such job or file, or this user may not see it, and another
+    `ServiceError` for any other failed request.
+    """
 
     _connection: Connection
 
@@ -145,8 +150,9 @@ class Client(JobCalls, FileCalls):
 
     Requests are retried after broken connections, timeouts and the statuses 502 to 504, and after
     429 at the time that the service names. A retried request has no second effect, because the
-    client chooses the id of a new job; `make_token` is not retried. Several threads may share a
-    client, but each iterator belongs to one thread.
+    client chooses the id of a new job; `make_token` is not retried. A method whose request fails
+    for good raises a `ServiceError`, mostly a subclass; an iterator raises it when it is read.
+    Several threads may share a client, but each iterator belongs to one thread.
 
     Args:
         address: `https://HOST`, `http://127.0.0.1:PORT` or `unix:/PATH`. Default: the environment's

@@ -95,7 +95,10 @@ class Connection:
         time.sleep(seconds)
 
     def ask(self, call: Call) -> httpx2.Response:
-        """Send a call, with retries, and return its response, with any status."""
+        """Send a call, with retries, and return its response, with any status.
+
+        Raises `ServiceUnavailable` if the last try got no response.
+        """
         return self._answered(call, read=True)
 
     def document(self, call: Call) -> Mapping[str, Any]:
@@ -278,7 +281,12 @@ def _unavailable(
 
 
 def problem(answer: httpx2.Response, call: Call, address: str) -> ServiceError:
-    """Return the exception for the response to a failed or rejected call."""
+    """Return the exception for the response to a failed or rejected call.
+
+    Its class follows from the problem's code and the status. It names the first mistakes of the
+    problem by their pointers, and has the service's hint, except for status 429. An answer that is
+    no problem document gives an exception with the status and the call.
+    """
     status = answer.status_code
     document = json_of(answer) if answer.is_stream_consumed else None
     document = document if isinstance(document, dict) else {}

@@ -58,7 +58,11 @@ def read_job(connection: Connection, job_id: str) -> Job:
 
 
 class JobCalls:
-    """The methods of `Client` that submit, query, change and delete jobs."""
+    """The methods of `Client` that submit, query, change and delete jobs.
+
+    Besides the errors that a method lists, all raise `InputError` for a malformed job id, and
+    `ServiceError` (of which `ServiceUnavailable` means no response) for any other failed request.
+    """
 
     _connection: Connection
 
@@ -331,13 +335,20 @@ class JobCalls:
 
         Raises:
             NotFound: There is no such job, or this user may not see it.
-            RequestRefused: The job has started or ended.
+            RequestRefused: The job has started or ended, or others changed it during each of ten
+                attempts.
             NotAuthorised: This user may not set this priority.
         """
         return self._change(job_id, priority, None)
 
     def set_tags(self, job_id: str, tags: Mapping[str, str | None]) -> Job:
-        """Set the given tags of a job; a value of `None` removes the tag. Other tags are kept."""
+        """Set the given tags of a job; a value of `None` removes the tag. Other tags are kept.
+
+        Raises:
+            NotFound: There is no such job, or this user may not see it.
+            RequestRefused: A tag is not valid, or others changed the job during each of ten
+                attempts.
+        """
         return self._change(job_id, None, tags)
 
     def _change(

@@ -53,7 +53,10 @@ class Retries:
 
 
 def why_again(answer: httpx2.Response) -> str:
-    """Return why a request should be retried after this response; "" if it should not."""
+    """Return why a request should be retried after this response; "" if it should not.
+
+    It should after the statuses of `_LATER`. A GET should also after a 500 whose body is not JSON.
+    """
     if answer.status_code in _LATER:
         return f"the service answered {answer.status_code}"
     # A server that is shutting down drops requests with a 500 that has no JSON body.

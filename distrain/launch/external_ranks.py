@@ -337,7 +337,7 @@ def follow(launch: Launch) -> int:
 
     The code is 100 if the rank failed, 143 if it was stopped, else 0. If rank 0 is lost, the
     process exits at once, with the code 100. Raises `ClusterError` if rank 0 cannot be reached or
-    sends no assignment.
+    sends no assignment, and `SpecError` if this process cannot read the spec that rank 0 sent.
     """
     from distrain.train.checkpoint.rank_store import RankStore
     from distrain.train.control.control import Control

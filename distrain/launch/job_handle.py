@@ -55,7 +55,7 @@ class JobHandle:
         Installs a coordinator in the client's cluster if it has none. Relative paths in the spec
         are resolved in this process; every worker must see `run_dir`. A resumed job has a
         `first_attempt` above 1. Raises `ClusterError` if the scheduler does not answer or cannot
-        load this version's coordinator.
+        load this version's coordinator, and `SpecError` if a path cannot be resolved.
         """
         install_coordinator(self.client)
         body = {

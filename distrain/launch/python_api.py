@@ -170,6 +170,11 @@ class Run:
             target, `class` (an index of `classes`) and `probability` (lists) for a multiclass
             target. With several targets each name ends in `_TARGET`. Raw rows in files also have
             `file` and `row_number`; raw rows in memory have `row_number`.
+
+        Raises:
+            DataError: The rows cannot be used.
+            InputError: The rows could be raw or prepared, and `raw` is `None`; or they are raw, and
+                the workflow makes histories of earlier events.
         """
         import pandas
 
@@ -194,7 +199,8 @@ class Run:
             `[rows, classes]`, float32; for a binary target the columns are 0, then 1.
 
         Raises:
-            InputError: The model has several targets, or a regression target.
+            InputError: The model has several targets, or a regression target; other errors are
+                those of `predict`.
         """
         import numpy as np
 

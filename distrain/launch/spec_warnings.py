@@ -27,7 +27,12 @@ _SHOWN = 5
 
 
 def surprises(spec: JobSpec, inputs: "Inputs") -> list[str]:
-    """Return a text for each setting or property of the rows that the user may not expect."""
+    """Return a text for each setting or property of the rows that the user may not expect.
+
+    The texts are about labels and out-of-vocabulary values, numbers of steps, windows, validations
+    that take long or are not reached, `checkpoint.keep_best` without validations, columns that the
+    model ignores, and settings without effect.
+    """
     retrieves = is_retrieval(spec.model.model_dump())
     notes = _data_notes(spec.data, inputs, learnable=(1,) if retrieves else ())
     batch, rows = spec.train.batch_rows, inputs.train.num_rows

@@ -81,7 +81,11 @@ def _why_not_cudf_file(file: str, columns: Sequence[WantedColumn]) -> str | None
 def why_not_cudf(
     table: Table, columns: Sequence[WantedColumn], device_type: str, has_cache: bool
 ) -> str | None:
-    """Return why cuDF cannot serve a table for batches on `"cpu"` or `"cuda"`; `None` if it can."""
+    """Return why cuDF cannot serve a table for batches on `"cpu"` or `"cuda"`; `None` if it can.
+
+    It cannot with a cache, lists, columns from folder names, or dots in names. Otherwise all
+    files are checked, too.
+    """
     if device_type != "cuda":
         return "batches stay on the host"
     if any(importlib.util.find_spec(name) is None for name in ("pylibcudf", "rmm")):

@@ -53,6 +53,7 @@ def footer_summary(dataset: Dataset) -> FooterSummary:
 
     Raises:
         DataError: A file is missing.
+        Unavailable: A file's storage does not answer; there is no second try.
         OSError: A file cannot be read.
     """
     files = dataset.table.compact.files

@@ -64,6 +64,8 @@ class MulticlassMetrics(SummedState):
     ) -> None:
         """Count some rows: logits `[rows, classes]`, labels `0 .. classes-1`, `[rows]`.
 
+        `weights` are `[rows]`; `None`: each row counts once.
+
         Errors as for `State.update`.
         """
         if logits.ndim != 2 or labels.shape != logits.shape[:1]:

@@ -67,7 +67,11 @@ class Network(nn.Module):
         continuous: Tensor,
         lists: tuple[EventLists, ...] = (),
     ) -> Features:
-        """Return the input of the body."""
+        """Return the input of the body: embeddings, continuous columns and events.
+
+        Applies `embedding_dropout` in training. The continuous columns are left out unless
+        `takes_continuous`.
+        """
         taken = continuous if self._takes_continuous else continuous[:, :0]
         if self.training and self.embedding_dropout:
             share = self.embedding_dropout

@@ -105,7 +105,10 @@ class ScoringModel(nn.Module):
     def _looked_up(
         self, categorical: Tensor, continuous: Tensor, lists: tuple[Tensor, ...]
     ) -> tuple[Any, ...]:
-        """Return the inputs of the network."""
+        """Return the inputs of the network: the looked-up embeddings, the numbers, and the events.
+
+        `lists` has the values and the lengths of each list column, in turn.
+        """
         inputs = self._inputs
         columns = zip(self._lists, lists[::2], lists[1::2], strict=True)
         batch = Batch(

@@ -148,7 +148,10 @@ class InputBlock:
         return (torch.stack(ids).t() if ids else batch.categorical[:, :0]), lists
 
     def event_lists(self, batch: Batch) -> tuple[EventLists, ...]:
-        """Return for each of `shape.events` the newest `max_length` events, without embeddings."""
+        """Return for each of `shape.events` the newest `max_length` events, without embeddings.
+
+        These are the offsets of the rows' events and the numbers of each event.
+        """
         lists = []
         for events in self.shape.events:
             given = [batch.lists[column.name] for column in events.numbers]
@@ -258,7 +261,10 @@ def _groups(tables: Sequence[_Table]) -> tuple[Group, ...]:
 def _events(
     features: Schema, tables: Sequence[_Table], parts: Sequence[Embeddings]
 ) -> Iterator[Events]:
-    """Yield the events of each part: the sequences of columns with the same schema `event`."""
+    """Yield the events of each part: all its sequences with the same property `event`.
+
+    The list columns of numbers with this property belong to them, too.
+    """
     by_event: dict[tuple[str, str], dict[int, _Table]] = {}
     sequences = [table for table in tables if table.column.is_sequence]
     for place, table in enumerate(sequences):

@@ -61,7 +61,11 @@ class ItemDraws:
         return self.num_items - FIRST_VALUE_ID
 
     def of(self, batch: Batch) -> Ragged:
-        """Return the drawn ids, `per_row` a row, int32; empty for a batch without a key."""
+        """Return the drawn ids, `per_row` a row, int32; empty for a batch without a key.
+
+        They follow from the batch's key and the row's categorical values, so equal rows of a batch
+        draw the same ids.
+        """
         rows, per_row = batch.categorical.shape[0], 0 if batch.key is None else self.per_row
         codes = torch.zeros(rows, dtype=torch.int64, device=batch.categorical.device)
         for column in batch.categorical.unbind(1):

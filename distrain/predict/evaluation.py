@@ -46,7 +46,7 @@ OnProgress = Callable[[str, int, int], None]
 def has_seen(saved: SavedModel, dataset: Dataset) -> bool:
     """Return True if the model was refitted (`train.refit`) on a file of the dataset.
 
-    Returns False if the files of the refit are not found any more.
+    Returns False if the files of the refit cannot be found or listed any more.
     """
     patterns = saved.about.get("refitted_on", ())
     found: list[InputFile] = []
@@ -207,7 +207,10 @@ def check_group(dataset: Dataset, column: str, times: FormatSpec | None = None) 
 
 
 def _schema_of_group(dataset: Dataset, column: str, times: FormatSpec | None) -> pa.Schema:
-    """Return a schema with a column's type, into which its values fit in all files."""
+    """Return a schema with a column's type, into which its values fit in all files.
+
+    Raises a `DataError` if rows cannot be grouped by the column (see `evaluate_groups`).
+    """
     files = _files(dataset)
     for file in files:
         check_side_columns(file, [column], "--group")

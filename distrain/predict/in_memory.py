@@ -63,7 +63,8 @@ def score_rows(
 
     Raises:
         DataError: The rows cannot be used.
-        InputError: The rows are raw, and the model's workflow makes histories of earlier events.
+        InputError: The rows could be raw or prepared, and `raw` does not say which; or they are
+            raw, and the model's workflow makes histories of earlier events.
     """
     if (files := _named(rows)) is not None:
         return _score_files(model_dir, files, keep, raw)
@@ -97,7 +98,10 @@ def evaluate_rows(
     *,
     raw: RawOptions = RawOptions(),  # noqa: B008
 ) -> Evaluation:
-    """Return the metrics of labelled rows; arguments as in `score_rows`."""
+    """Return the metrics of labelled rows; arguments as in `score_rows`.
+
+    Raises the errors of `score_rows`, and `ModelError` if a logit is not finite.
+    """
     with _labelled(model_dir, rows, raw) as scorer:
         kinds = [(target.name, target.kind) for target in scorer.saved.model.task.targets]
         return Evaluation.of(evaluate_saved(scorer), kinds, own_name(Path(model_dir)))
@@ -106,7 +110,7 @@ def evaluate_rows(
 def importance_of_rows(model_dir: Path | str, rows: Any, seed: int) -> Importance:
     """Return the permutation importance of each column in labelled rows (`column_importance`).
 
-    `rows` are as in `score_rows`.
+    `rows` are labelled, and as in `score_rows`, whose errors are raised here, too.
     """
     with _labelled(model_dir, rows, RawOptions()) as scorer:
         return column_importance(scorer, evaluate_saved(scorer), seed)

@@ -35,7 +35,8 @@ def load_checkpoint(url: str) -> SavedModel:
     """Return the model of a checkpoint, on the CPU; nothing in it is unpickled.
 
     Raises `DataError` if the checkpoint is missing, damaged or not of a training job, and
-    `Unavailable` if the storage does not answer.
+    `Unavailable` if the storage does not answer. Raises `SpecError`, `SchemaError` or `ModelError`
+    if this process cannot build the model, for example from a function that it may not import.
     """
     text = url if is_remote(url) else str(Path(url).absolute())
     parent, _, name = text.rstrip("/").rpartition("/")

@@ -88,9 +88,10 @@ def predict(
 ) -> PredictResult:
     """Score files on the client's cluster; the outputs, one for each file, appear together.
 
-    A file with more than about a million rows is scored by several tasks, each for some of its row
-    groups. With `resume`, nothing is done if `out` already has the scores of an equal request
-    (`finished_scores`), and pieces that an interrupted command has scored are not scored again.
+    A file with more than about a million rows is scored by several tasks. Each task scores a piece:
+    some row groups of the file. With `resume`, nothing is done if `out` already has the scores of
+    an equal request (`finished_scores`), and pieces that an interrupted command has scored are not
+    scored again.
 
     Args:
         client: A `distributed.Client`; `None` scores in this process.
@@ -99,10 +100,16 @@ def predict(
         checked: The result of `check_request` for an `out` without finished scores. `None` checks
             the request here.
 
+    Returns:
+        The numbers of rows and files, and the names of the files of scores.
+
     Raises:
         InputError: The options contradict each other, such as `resume` with a URL or raw rows.
         DataError: An input cannot be used. Errors in footers are raised before any row is scored.
-        OutputError: The folder exists, or cannot be written.
+        OutputError: The folder `out` cannot be written, or contains the model or an input. Or it
+            exists without `overwrite`, and does not have the scores that `resume` accepts.
+        Unavailable: A storage does not answer.
+        ClusterError: The workers are lost.
     """
     if checked is None:
         if (finished := finished_scores(request)) is not None:
@@ -284,7 +291,10 @@ def _files_to_make(
 
 
 def _rows_there(files: Iterable[str]) -> dict[str, int]:
-    """Return the number of rows of each parquet file that exists, by path."""
+    """Return the number of rows of each file that is complete parquet, by path.
+
+    Missing and unreadable files are omitted.
+    """
     rows_of: dict[str, int] = {}
     for file in files:
         with suppress(OSError, ArrowInvalid):
@@ -298,7 +308,9 @@ def check_request(request: PredictRequest) -> CheckedInputs:
     Raises:
         InputError: The options contradict each other, such as `resume` with a URL or raw rows.
         DataError: The model, a file or a column to keep cannot be used.
-        OutputError: The output folder exists already, or holds the model or an input.
+        OutputError: The output folder exists and `overwrite` is false, or it holds the model or an
+            input.
+        Unavailable: A storage does not answer.
     """
     if request.resume and is_remote(request.out):
         raise InputError(

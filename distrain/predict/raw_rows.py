@@ -135,6 +135,7 @@ def rows_for_model(
     Raises:
         DataError: The rows cannot be used, or were prepared with another workflow than the model's.
         InputError: As in `files_to_score` and `RawRows.check`.
+        Unavailable: The storage does not answer.
     """
     files, are_raw = files_to_score(inputs, saved, options.is_raw)
     if not are_raw:
@@ -167,6 +168,8 @@ def files_to_score(
     Raises:
         InputError: The first file could be raw or prepared: its columns have the names and types of
             prepared rows, but some are nullable.
+        DataError: A pattern matches no file, or a file is empty.
+        Unavailable: The storage does not answer.
     """
     if is_raw is None and not Vocabularies.from_json(saved.about).workflow:
         is_raw = False  # no known workflow could prepare them
@@ -267,7 +270,7 @@ def time_of_raw_rows(model_dir: str | Path, saved: SavedModel) -> str | None:
     """Return the raw column of times from which features such as the hour were made.
 
     `None` if the features document has no such column, or several; or if the schema tags a column
-    of the prepared rows as time.
+    of the prepared rows as time. Columns of times as numbers (with `epoch`) do not count.
     """
     features = features_of(model_dir, saved)
     if features is None or saved.schema.select_by_tag(Tags.TIME).names:
@@ -294,7 +297,8 @@ def features_of(model_dir: str | Path, saved: SavedModel) -> FeatureConfig | Non
 def workflow_for(model_dir: str | Path, saved: SavedModel) -> str:
     """Return the workflow's folder: the model's own copy, or the workflow that prepared its data.
 
-    Raises `DataError` if there is no copy, and the data's workflow is missing or has changed.
+    Raises `DataError` if there is no copy, and the data's workflow is missing or has changed, or
+    the data was prepared without one.
     """
     kept = os.path.join(model_dir, WORKFLOW)
     if not is_remote(model_dir) and os.path.isdir(kept):

@@ -173,7 +173,7 @@ def _all_vectors(
     """Return ids and vectors of a table's items, ordered by id.
 
     Rows with an id that several items share, such as that of unknown items, are left out. Raises
-    `DataError` if no item remains, or an item has two rows.
+    `DataError` if no item remains, or an item has two rows, and the errors of `item_vectors`.
     """
     batches = list(item_vectors(saved, items, on))
     if not batches:

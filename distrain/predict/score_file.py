@@ -164,7 +164,8 @@ def join_pieces(pieces: Sequence[str], target: str, keep: bool = False) -> int:
 
     The pieces are removed afterwards, unless `keep` is set or `target` is a URL. A local `target`
     that exists is complete, and is not written again. Raises `OutputError` if the target cannot be
-    written, and `DataError` if a piece cannot be read.
+    written, `DataError` if a piece cannot be opened, `Unavailable` if the storage does not answer,
+    and Arrow's error for a damaged piece.
     """
     local = not is_remote(target)
     if local and Path(target).exists():  # complete: a worker that was lost later wrote it

@@ -25,7 +25,8 @@ def side_columns(
     given, only the row groups with these indices are read from each file.
 
     Raises:
-        DataError: A value does not fit into the type in `schema`.
+        DataError: A file cannot be opened, or a value does not fit into the type in `schema`.
+        Unavailable: The storage does not answer.
     """
     if not columns:
         return
@@ -64,7 +65,10 @@ def _as(schema: pa.Schema, piece: pa.RecordBatch, file: str) -> pa.RecordBatch:
 
 
 def check_side_columns(file: str, columns: Sequence[str], option: str) -> None:
-    """Raise a `DataError` if a parquet file lacks one of the columns that an option names."""
+    """Raise a `DataError` if a parquet file lacks one of the columns that an option names.
+
+    Also raises it if the file cannot be opened, and `Unavailable` if the storage does not answer.
+    """
     if not columns:
         return
     with open_input(file) as handle:
@@ -76,8 +80,9 @@ def common_type(files: Sequence[str], column: str) -> pa.DataType:
     """Return a type that a column's values in all files fit into; int8 if all have the type null.
 
     Raises:
-        DataError: The column holds lists or structs, or values that cannot be compared, such as
-            numbers in one file and strings in another.
+        DataError: A file cannot be opened, or the column holds lists or structs, or values that
+            cannot be compared, such as numbers in one file and strings in another.
+        Unavailable: The storage does not answer.
     """
     common = pa.schema([(column, pa.null())])
     for file in files:

@@ -44,6 +44,7 @@ class MappedFile:
 
         Raises:
             DataError: The file cannot be read.
+            OutputError: The local copy cannot be written.
         """
         with _readable(path), ExitStack() as opened:
             local = opened.enter_context(fetched(path)) if is_remote(path) else path

@@ -121,9 +121,10 @@ STAGED_SUFFIX = ".arrow"
 def write_staged(path: str, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFileWriter]:
     """Context manager that yields a writer of a staging file; on success, the file appears.
 
-    A staging file is read once per fitting pass, and then deleted. So it is an Arrow file, neither
-    encoded nor compressed. Readers map it into memory, or fetch only the columns that they need.
-    Its folder must exist, as for `write_parquet`. Raises `OutputError` if it cannot be written.
+    A staging file is temporary, and tasks may read it several times. So it is an Arrow file,
+    neither encoded nor compressed. Readers map it into memory, or fetch only the columns that they
+    need. Its folder must exist, as for `write_parquet`. Raises `OutputError` if it cannot be
+    written.
     """
     with (
         whole_file(path, make_folder=False, sync=False) as partial,
@@ -169,7 +170,8 @@ _SETTINGS: dict[str, Any] = {
 def readable_parquet(path: str, where: dict[str, object] | None = None) -> Iterator[Any]:
     """Context manager that yields an open `pq.ParquetFile`, local or remote.
 
-    Errors of reading it become a `DataError` that names the file, with the further entries `where`.
+    Errors of Arrow and of the operating system become a `DataError` that names the file, with the
+    further entries `where`. This includes all such errors in the block, so only read in it.
     """
     place = {"file": path, **(where or {})}
     try:

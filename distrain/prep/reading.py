@@ -1,12 +1,15 @@
 """Reads the inputs: divides their rows into parts, and counts bad lines and dropped rows.
 
-A **document** (`features`) describes a table's columns and validation rows, independent of files.
-The default is the built-in document: the workflow's columns unchanged, and text in Criteo's form. A
-**file** (`table_file`) is inspected once, for its format, its columns and their types. A **reader**
-(`text_rows`) converts a block of lines to rows; there is one for each form of text. It handles
-neither the ranges of a file nor bad values. **Staging** computes labels and features of rows, and
-writes them to files that tasks read repeatedly; it does not depend on the form of text. Rows of
-parquet whose columns are used unchanged are read in place.
+Four kinds of object share the work; their modules are in `prep/features`:
+- A **document** (`document`) describes a table's columns and validation rows, independent of files.
+  The default is the built-in document: the workflow's columns unchanged, and text in Criteo's form.
+- A **file** (`table_file`) is inspected once, for its format, its columns and their types.
+- A **reader** (`text_rows`) converts a block of lines to rows; there is one for each form of text.
+  It handles neither the ranges of a file nor bad values.
+- **Staging** computes labels and features of rows, and writes them to files that tasks read
+  repeatedly. It does not depend on the form of text.
+
+Rows of parquet whose columns are used unchanged are read in place.
 """
 
 from __future__ import annotations
@@ -383,6 +386,7 @@ def first_rows(
 
     Raises:
         DataError: The file is missing, cannot be used, or has no rows.
+        Unavailable: The storage does not answer.
     """
     config = features or FeatureConfig.built_in(workflow, TextLayout(), True, ())
     config = replace(config.without_split(), unlabeled=True)

@@ -105,7 +105,7 @@ def store_rows(rows: Any, place: Path) -> str:
             with file.open("rb") as opened:
                 digest.update(hashlib.file_digest(opened, "sha256").digest())
         stored = place / f"rows-{digest.hexdigest()[:20]}"
-        with suppress(OSError):  # another process has written the same rows
+        with suppress(OSError):  # fails if another process has written the same rows
             folder.rename(stored)
     return str(stored)
 

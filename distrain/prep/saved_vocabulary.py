@@ -30,7 +30,8 @@ class SavedVocabulary(Vocabulary):
     def look_at(cls, folder: str, name: str) -> SavedVocabulary:
         """Return the vocabulary of the column or domain `name`; reads only metadata and a footer.
 
-        Raises a `DataError` if its files cannot be read or do not belong together.
+        Raises a `DataError` if its files cannot be read or do not belong together, and
+        `Unavailable` if the storage does not answer.
         """
         meta = read_meta(folder, name)
         schema, num_values = read_footer(folder, name)
@@ -67,6 +68,8 @@ class SavedVocabulary(Vocabulary):
         Raises:
             DataError: A file cannot be read, or another process has replaced the vocabulary since
                 `look_at`.
+            OutputError: A copy cannot be written.
+            Unavailable: The storage does not answer.
         """
         files = with_retries(open_folder(self.folder).files, {"folder": self.folder}, RETRY_S)
         kept = kept_file(column)

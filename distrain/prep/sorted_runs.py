@@ -65,7 +65,11 @@ def _key(value: pa.Scalar, is_descending: bool) -> Any:
 
 
 def in_ranges(runs: Sequence[SortedRun], most: int) -> Iterator[pa.Table]:
-    """Yield the rows of all runs in sort order, in tables of about `most` rows."""
+    """Yield the rows of all runs in sort order, in tables of about `most` rows.
+
+    All runs are cut at the same keys, which are chosen from samples of each run. A table is larger
+    if many rows have equal keys.
+    """
     runs = [run for run in runs if run.rows.num_rows]
     if not runs:
         return

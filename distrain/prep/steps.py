@@ -220,7 +220,10 @@ class Vocabulary:
             self._offsets, self._text = load("offsets"), load("text")
 
     def ids_of(self, values: Sequence[Any]) -> Array:
-        """Return the id of each value, `[len(values)]`, int64; `None` gets `NULL_ID`."""
+        """Return the id of each value, `[len(values)]`, int64.
+
+        `None` gets `NULL_ID`, and a value without an id the out-of-vocabulary id of its hash.
+        """
         new = dict.fromkeys(values)
         new.pop(None, None)
         id_of = self._look_up(list(new), values) | {None: NULL_ID}

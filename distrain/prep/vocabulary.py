@@ -315,7 +315,7 @@ def read_meta(folder: Path | str, column: str) -> dict[str, dict[str, int]]:
 def read_footer(folder: Path | str, column: str) -> tuple[pa.Schema, int]:
     """Return the schema and the row count of `unique.COLUMN.parquet`.
 
-    Raises a `DataError` if the file cannot be read.
+    Raises a `DataError` if the file cannot be read, `Unavailable` if the storage does not answer.
     """
     path = f"{folder}/unique.{column}.parquet"
     with (
@@ -334,7 +334,8 @@ def read_batches(
     """Yield the values and counts of `PREFIX.COLUMN.parquet` in order, at most `most` at a time.
 
     In `unique.COLUMN.parquet`, they are in the order of the ids. An empty file gives one empty
-    batch. Raises a `DataError` if the file cannot be read.
+    batch. Raises a `DataError` if the file cannot be read, and `Unavailable` if the storage does
+    not answer.
     """
     path = f"{folder}/{prefix}.{column}.parquet"
     with (
@@ -359,7 +360,10 @@ def one_array(column: pa.ChunkedArray) -> pa.Array:
 
 @contextmanager
 def readable(file: str) -> Iterator[None]:
-    """Context manager that converts errors of reading saved categories to a `DataError`."""
+    """Context manager that converts errors of reading saved categories to a `DataError`.
+
+    It converts every `OSError`, `KeyError` and `ArrowInvalid` of the block, so only read in it.
+    """
     try:
         yield
     except (OSError, KeyError, pa.ArrowInvalid) as error:
@@ -377,7 +381,11 @@ def write_table(table: pa.Table, file: str, **settings: Any) -> None:
 
 
 def read_table(file: str) -> pa.Table:
-    """Return the rows of a parquet file; `file` is a path or a URL."""
+    """Return the rows of a parquet file; `file` is a path or a URL.
+
+    Reading from a URL is retried for `RETRY_S`. Errors of pyarrow and of the storage are raised
+    unchanged; `readable` converts most of them.
+    """
     if not is_remote(file):
         return pq.read_table(file)
     with open_input(file, retry_s=RETRY_S) as handle:
@@ -387,7 +395,8 @@ def read_table(file: str) -> pa.Table:
 def copy_file(source: str, target: str) -> None:
     """Copy a file of a saved workflow, a MiB at a time; `source` and `target` are paths or URLs.
 
-    Raises `DataError` if it cannot be read, and `OutputError` if it cannot be written.
+    Raises `DataError` if it cannot be read, `OutputError` if it cannot be written, and
+    `Unavailable` if the source's storage does not answer.
     """
     with (
         open_input(source, retry_s=RETRY_S) as handle,

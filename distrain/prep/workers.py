@@ -73,7 +73,11 @@ class TaskRunner:
 def _neighbours(
     arguments: Sequence[tuple[Any, ...]], sizes_bytes: Sequence[int]
 ) -> Iterator[tuple[int, tuple[Any, ...]]]:
-    """Yield, for each task, the index of its first call and the arguments of its calls."""
+    """Yield, for each task, the index of its first call and the arguments of its calls.
+
+    A task has consecutive calls of at most `_BYTES_TOGETHER` bytes of input, but at least one.
+    `sizes_bytes` has the input of each call.
+    """
     first, size = 0, 0
     for place, more in enumerate(sizes_bytes):
         if place > first and size + more > _BYTES_TOGETHER:
@@ -164,8 +168,9 @@ def _results(future: Future, name: str) -> list[Any]:
 def check_shared(places: Sequence[str], client: Client) -> None:
     """Raise an `OutputError` if a worker does not see one of these folders; URLs are skipped.
 
-    A new file is created in each folder, and all workers look for it: they might have another
-    folder of the same name.
+    This process creates a new file in each folder, looks for it on all workers, and removes it: a
+    worker may have another folder of the same name. An `OutputError` is also raised if the file
+    cannot be created. Dask's errors are raised unchanged.
     """
     for place in dict.fromkeys(place for place in places if not is_remote(place)):
         probe = Path(place) / f".shared-{uuid.uuid4().hex}"

@@ -96,7 +96,11 @@ def first_error(logs: Iterable[LogOfRank]) -> tuple[LoggedError | None, list[int
 
 
 def _first_error(log: LogOfRank) -> LoggedError | None:
-    """Return the first error in a log that is not about a lost peer, or else the first error."""
+    """Return the first error in a log that is not about a lost peer, or else the first error.
+
+    An error is a line of level ERROR or CRITICAL, or a traceback without such a line. `None` if
+    there is none.
+    """
     lines = log.text().splitlines()
     at, of_peer = _LATEST, None
     for index, line in enumerate(lines):

@@ -1,11 +1,12 @@
 """Has workers write records and summaries to jobs' run folders; the scheduler writes no files.
 
 While an attempt runs, each new entry of the job's progress is sent to the supervisor of rank 0, the
-only writer of the attempt's file. When a job has ended and the last attempt's file is closed, a
-worker writes the summary, preferably rank 0's worker. If the worker is lost before it answers,
-another worker gets the request; if there is none, the next worker that connects. The last records
-are sent again with the next attempt, since a dead worker may not have written them; readers use
-each record once.
+only writer of the attempt's file. When a job has ended, a worker writes the summary, preferably
+rank 0's worker. The request waits until the last attempt's file is closed, but only while rank 0's
+worker is connected, and at most `CLOSED_WITHIN_S`. If the asked worker is lost, or does not answer
+within `ASK_AGAIN_S`, another worker gets the request; if there is none, the next worker that
+connects. The last records are sent again with the next attempt, since a dead worker may not have
+written them; readers use each record once.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

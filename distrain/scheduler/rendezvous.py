@@ -111,7 +111,10 @@ def listen_for_store(host: str, listens_at: str, ports: Sequence[int]) -> socket
 
 
 def _listen_at_one_of(ports: Sequence[int], host: str) -> socket.socket | None:
-    """Return a listening socket at the first free port; `None` if all are in use."""
+    """Return a listening socket at the first free port; `None` if all are in use.
+
+    Raises `OSError` for any other problem of a port, without trying the rest.
+    """
     for port in ports:
         try:
             return _listen(host, port)

@@ -51,6 +51,7 @@ def read_columns(path: str | Path) -> tuple[ColumnSchema, ...]:
     Raises:
         SchemaError: The file is missing, its format unknown, or its content unreadable; or a column
             has two definitions. The error names the file, and the line or the feature.
+        DataError: The file is in an unfinished output on an object store.
     """
     url = str(path) if is_remote(path) else None
     path = Path(path)

@@ -140,7 +140,11 @@ def _natural_column(
 
 
 def _annotated(annotation: Feature) -> Feature:
-    """Return a feature's properties from its packed Structs and, in older files, JSON comments."""
+    """Return a feature's properties from its packed Structs and, in older files, JSON comments.
+
+    A Struct's value replaces that of a comment. Comments that are not JSON objects become the
+    property `comment`.
+    """
     properties: Feature = {}
     comments = []
     for comment in annotation.get("comment", ()):
@@ -188,7 +192,11 @@ def _domain(
 def _keep_domain(
     properties: Feature, name: str, kind: str | None, domain: Feature, cardinality: int | None
 ) -> None:
-    """Add to `properties` the parts of a domain that no other field of the column expresses."""
+    """Add to `properties` the parts of a domain that no other field of the column expresses.
+
+    These are a domain's name if it is not the column's, the values of a domain of strings, and
+    bounds, unless `cardinality` implies them.
+    """
     if domain.get("name", "") not in ("", name):
         properties["domain"] = domain["name"]
     if kind == "string_domain":
@@ -281,7 +289,10 @@ _TYPES = {
 
 
 def _natural_feature(column: ColumnSchema) -> tuple[Feature, Feature]:
-    """Return the feature without its properties, and the properties to store in its annotation."""
+    """Return a column's feature message, and the properties that have no field of their own in it.
+
+    The caller stores these properties in the message's annotation.
+    """
     properties = dict(column.properties)
     feature: Feature = {"name": column.name, "annotation": {"tag": list(column.tags)}}
     if column.value_count is not None:

@@ -141,7 +141,10 @@ def read_json(document: Any, kinds: Mapping[str, FieldKind]) -> dict[str, Any]:
 
 
 def write_json(message: Mapping[str, Any], kinds: Mapping[str, FieldKind]) -> dict[str, Any]:
-    """Return a message as protobuf's JSON mapping: camelCase keys, 64-bit integers as strings."""
+    """Return a message as protobuf's JSON mapping: camelCase keys, 64-bit integers as strings.
+
+    The keys are in the order of `kinds`; those that `kinds` lacks are left out.
+    """
     document: dict[str, Any] = {}
     for key, kind in kinds.items():
         if key not in message:
@@ -220,7 +223,10 @@ def read_text(fields: Iterable[Field], kinds: Mapping[str, FieldKind]) -> dict[s
 
 
 def write_text(message: Mapping[str, Any], kinds: Mapping[str, FieldKind]) -> list[Field]:
-    """Return the message's fields in the order of `kinds`; the inverse of `read_text`."""
+    """Return the message's fields in the order of `kinds`; the inverse of `read_text`.
+
+    A list gives one field per item. Keys of the message that `kinds` lacks are left out.
+    """
     fields: list[Field] = []
     for key, kind in kinds.items():
         if key not in message:

@@ -35,7 +35,11 @@ class TlsFiles(SettingsSection):
     key_file: Path | None = Field(None, description="The private key of `cert_file`.")
 
     def context(self) -> ssl.SSLContext:
-        """Return a client's TLS context; raises ClusterError for unusable files."""
+        """Return a client's TLS context; raises ClusterError for unusable files.
+
+        Without `ca_file` the system's authorities are trusted; without `cert_file` the client has
+        no certificate.
+        """
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
             if self.cert_file is not None:

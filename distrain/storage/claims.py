@@ -266,6 +266,8 @@ def being_made(url: str, state: OutputState) -> OutputError:
 def check_still_claimed(url: str, identity: str) -> None:
     """Raise an `OutputError` unless the claim with the id `identity` still holds.
 
+    Raises `Unavailable` if the store does not answer.
+
     Tasks call it before they write: after the claim was removed, taken over, or finished, their
     objects would be useless.
     """

@@ -50,7 +50,10 @@ _HINTS = {
 
 @contextlib.contextmanager
 def translated_errors(path: str | Path) -> Iterator[None]:
-    """Context manager that converts an `OSError` to an `OutputError` with `path` and a hint."""
+    """Context manager that converts an `OSError` to an `OutputError` with `path` and a hint.
+
+    It converts every `OSError` of the block, also of reading: then the message would be wrong.
+    """
     try:
         yield
     except OSError as error:
@@ -216,7 +219,11 @@ def check_output(path: str | Path, replace: bool) -> None:
 
 
 def check_apart(path: str | Path, inputs: Iterable[str | Path]) -> None:
-    """Raise an `OutputError` if an input is in the output's folder: replacing would remove it."""
+    """Raise an `OutputError` if an input is in the output's folder: replacing would remove it.
+
+    An input that is the output itself counts, too. Inputs at URLs are only compared with an output
+    at a URL, and local ones with a local output.
+    """
     of_url = is_remote(path)
     out = Path(path).resolve()
     for used in inputs:

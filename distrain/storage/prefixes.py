@@ -82,7 +82,10 @@ def check_prefix(url: str) -> None:
 
 
 def refuse_unfinished(url: str, retry_s: float = 0.0) -> None:
-    """Raise a `DataError` if a URL, or one of the two folders above it, is an unfinished output."""
+    """Raise a `DataError` if a URL, or one of the two folders above it, is an unfinished output.
+
+    Raises `Unavailable` if the storage does not answer for `retry_s` seconds.
+    """
     scheme = url.partition("://")[0]
     if not is_remote(url) or scheme in _READ_ONLY or "::" in url:
         return
@@ -243,7 +246,11 @@ def _remove_left(url: str, claim: Claim) -> None:
 
 
 def _abort_uploads(url: str) -> None:
-    """Abort the unfinished uploads of killed processes: a store keeps, and bills, their parts."""
+    """Abort the unfinished uploads below an S3 URL: a store keeps, and bills, their parts.
+
+    Killed processes leave them. Uploads of running processes are aborted, too. Errors are ignored,
+    and other kinds of URL skipped.
+    """
     filesystem, path = filesystem_of(url)
     if "s3" not in filesystem.protocol:
         return

@@ -116,7 +116,12 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _verdict(error: BaseException) -> bool | None:
-    """Return True if an error is transient, False if it is not, `None` if it is unknown."""
+    """Return True if an error is transient, False if it is not, `None` if it is unknown.
+
+    First come types and words of the message for which a retry is useless, then a server's answer,
+    then transient types and the `errno`, and last the other words of the message; the first that is
+    known decides. A `FileNotFoundError` with a cause is judged by the cause.
+    """
     text = str(error)
     if isinstance(error, FileNotFoundError) and error.__cause__ is not None:
         return is_transient(error.__cause__)  # fsspec raises it for unreachable servers, too

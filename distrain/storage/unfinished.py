@@ -108,7 +108,11 @@ def remove_left(final: Path, own: Path) -> None:
 
 
 def remove_aside(own: Path) -> None:
-    """Rename a folder, so that late tasks create no files in it, and remove it."""
+    """Rename a folder to `NAME-removed`, so that late tasks create no files in it, and remove it.
+
+    Errors are ignored. If it cannot be renamed, because a folder `NAME-removed` exists and is not
+    empty, that folder is removed and `own` stays.
+    """
     removed = own.with_name(f"{own.name}-removed")
     with contextlib.suppress(OSError):
         own.rename(removed)

@@ -31,7 +31,8 @@ def uploaded(url: str) -> Iterator[Path]:
     """Context manager of a local path to write; on success its content is uploaded to `url`.
 
     A store shows an object only after a complete upload; after a failed upload, the old object
-    remains if there is one. Raises `OutputError`, or `Unavailable` if the store does not answer.
+    remains if there is one. Raises `OutputError`, `Unavailable` if the store does not answer, and
+    `DataError` for a URL with a password or an invalid bucket name.
     """
     check_url(url)
     with nameless_file(url) as temporary:

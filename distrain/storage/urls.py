@@ -48,7 +48,10 @@ def path_or_url(text: str | Path) -> Path | str:
 
 
 def check_url(url: str) -> None:
-    """Raise a `DataError` if a URL has a password, or an S3 URL an invalid bucket name."""
+    """Raise a `DataError` if a URL has a password, or an S3 URL an invalid bucket name.
+
+    Paths without `://` pass, and so do bucket names with marks of a glob.
+    """
     scheme, separator, rest = url.partition("://")
     if not separator:
         return

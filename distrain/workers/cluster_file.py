@@ -87,8 +87,8 @@ def errors_recorded(folder: Path, started: StartedCluster) -> Iterator[None]:
 def only_one(file: Path) -> Iterator[bool]:
     """Lock a file during the block, without waiting; yield whether this process got the lock.
 
-    It does not if another process holds the lock. Creates the file if it does not exist; raises
-    `OutputError` if that fails.
+    It does not if the file is locked, even by an outer block in the same process. Creates the file
+    if it does not exist; raises `OutputError` if that fails.
     """
     import fcntl
 

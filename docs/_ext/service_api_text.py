@@ -32,12 +32,11 @@ _COMMON = {
     "action": "What the user did.",
     "allowed_roots": "The paths and URLs below which a spec may name files.",
     "at": "When it happened.",
-    "cluster": "The name of a cluster.",
+    "cluster": "The cluster's name.",
     "created_at": "When it was made.",
     "details": "More about it; its keys depend on the action.",
     "expires_at": "When it expires.",
     "finished_at": "When the job ended.",
-    "id": "Its id.",
     "is_admin": "Whether the user is an admin.",
     "kind": "The kind of the cluster, such as `address`, `local` or `slurm`.",
     "label": "A text that helps the user recognise it.",
@@ -46,14 +45,13 @@ _COMMON = {
     "message": "The reason in words: what failed, where, and a hint.",
     "model_packages": "Packages from which specs may name functions.",
     "modified_at": "When the file was last changed.",
-    "name": "Its name.",
     "num_ranks": "The number of ranks.",
     "observed_at": "When the cluster last reported.",
     "outcome": "Whether it was done or rejected.",
     "owner": "The user who submitted the job.",
     "path": "The file's path in the run folder.",
     "priority": "Jobs of higher priority start first.",
-    "project": "The name of a project.",
+    "project": "The project's name.",
     "quota": "The project's limits.",
     "resumes": "How often the job was resumed.",
     "revoked_at": "When it was revoked.",
@@ -66,8 +64,8 @@ _COMMON = {
     "tags": "The job's tags.",
     "target": "The object of the action.",
     "timeout_s": "The maximum time to wait, in seconds.",
-    "token_id": "The id of a token.",
-    "user": "The name of a user.",
+    "token_id": "The token's id.",
+    "user": "The user's name.",
     "valid": "Whether the spec can be submitted.",
 }
 _SHARED = frozenset({"Health"})
@@ -197,7 +195,8 @@ def _call(methods: str, path: str, operation: Mapping[str, Any]) -> Iterator[str
         if name not in _COMMON_CODES and f"`{name}`" not in operation.get("description", "")
     ]
     if errors:
-        lines.append("- Errors: " + ", ".join(errors))
+        others = "Other errors" if "`: " in operation.get("description", "") else "Errors"
+        lines.append(f"- {others}: " + ", ".join(errors))
     yield "\n".join(lines)
 
 

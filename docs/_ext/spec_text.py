@@ -54,8 +54,11 @@ def _of_models() -> Iterator[str]:
     yield (
         "`model.kind` is the model's name; the other fields depend on it. This table describes the "
         "fields that several kinds have. The section of a kind has its own fields, and its "
-        "defaults of these common fields. `tasks` (`{}`) and `sharing` (`null`) are fields of all "
-        f"kinds except {', '.join(without[:-1])} and {without[-1]}."
+        "defaults of these common fields."
+    )
+    yield (
+        "`tasks` (default `{}`) and `sharing` (default `null`) are fields of all kinds except "
+        f"{', '.join(without[:-1])} and {without[-1]}."
     )
     rows = [
         (code(f"model.{name}"), kind, meaning) for name, (kind, meaning) in _common_fields().items()

@@ -18,7 +18,8 @@ def infer(context: click.Context) -> None:
     """Write the features document to `--out` and print a summary; without `--out`, print it.
 
     `context` is that of `distrain prep`. Raises `click.UsageError` if an option is set that is not
-    for `--infer`, and `OutputError` if the file cannot be written.
+    for `--infer`, `OutputError` if the file exists or cannot be written or is an input, and the
+    errors of `list_inputs` and `infer_features`.
     """
     given = given_options(context, [name for name in context.params if name not in _ALLOWED])
     if given:

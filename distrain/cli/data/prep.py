@@ -274,7 +274,11 @@ def _request(inputs: tuple[str, ...], options: dict[str, Any]) -> "PrepRequest":
 
 
 def _next_command(result: "PrepResult", options: dict[str, Any]) -> str:
-    """Return the command that usually follows: `train`, `predict` or `init`."""
+    """Return the command that usually follows a preparation.
+
+    This is `train` with `train.init_from` after `--update`, `predict` if a saved workflow was used,
+    and otherwise `init`, for the model `two_tower` if all labels are 1.
+    """
     out = str(result.out)
     if options["update"]:
         data = f"data.train={out}/train"

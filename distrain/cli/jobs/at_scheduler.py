@@ -157,11 +157,11 @@ class SchedulerJobs(ApiJobs):
         self._leave(RunRequest(spec, root.parent / job_id, job_id, self.address), waits=waits)
 
     def page(self, word: str | None) -> str:
-        """Return the address of the scheduler's page of jobs.
+        """Return the address of the scheduler's page of all jobs.
 
         Args:
-            word: A job's id or its beginning; an error is raised for an unknown job. The result is
-                always the page of all jobs. `None` to check nothing.
+            word: A job's id or its beginning. Only checked: an unknown job is an error. `None`
+                checks nothing.
 
         Raises:
             ClusterError: The scheduler has no dashboard.

@@ -86,7 +86,10 @@ class ServiceJobs(ApiJobs):
     print_cancelled = print_end
 
     def follow(self, job: Job, _: Path | None = None) -> None:
-        """Print a job's states and progress as they arrive, and how it ended."""
+        """Print a job's states and progress as they arrive, and how it ended.
+
+        A state is printed once, and progress every five seconds at most.
+        """
         printed, next_s = "", 0.0
         for event in self.client.follow(job.id):
             line = state_line(Job.read(event.data))
@@ -206,7 +209,8 @@ def spec_document(spec: JobSpec) -> dict[str, Any]:
     """Return the document of a spec to send to a service, as JSON values.
 
     It has only the fields that were set, so that a service of another version uses its own defaults
-    for the other fields. If the set fields do not give an equal spec, it has all fields.
+    for the other fields. If the set fields alone are not valid, or give another spec, it has all
+    fields.
     """
     short: dict[str, Any] = spec.model_dump(mode="json", exclude_unset=True)
     with suppress(DistrainError):

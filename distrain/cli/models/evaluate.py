@@ -69,7 +69,11 @@ class ScoringPlace:
     def scorer(
         self, folder: Path | str, saved: "SavedModel", dataset: "Dataset"
     ) -> "Iterator[Scorer]":
-        """Yield a scorer of `dataset` with the model in `folder`, here or on a cluster."""
+        """Yield a scorer of `dataset` with the model in `folder`, here or on a cluster.
+
+        It scores in this process without `workers` and `scheduler`, otherwise on that scheduler's
+        cluster, or on a local cluster of `workers` processes, which ends with the block.
+        """
         from distrain.predict.logits import ScorerInProcess, ScorerOnCluster
         from distrain.storage.urls import is_remote
         from distrain.workers.local import device_of_workers

@@ -85,7 +85,10 @@ def find_model(path: Path, checkpoint: str | None = None) -> Path | str:
 
 
 def check_data(patterns: Sequence[str]) -> None:
-    """Raise `DataError` for patterns that match no files."""
+    """Raise `DataError` for patterns that match no files, or an empty file.
+
+    Raises `Unavailable` if the storage does not answer.
+    """
     from distrain.storage.inputs import list_inputs
 
     list_inputs(patterns)

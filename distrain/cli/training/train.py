@@ -257,7 +257,10 @@ def _table_job(
     overrides: tuple[str, ...],
     options: dict[str, Any],
 ) -> "TableJob":
-    """Prepare a table and fit a job to it; print the decisions and warnings."""
+    """Prepare a table and fit a job to it; print the decisions and warnings.
+
+    Raises a `UsageError` if `--features` is given with an option that says what a column is.
+    """
     print_remark("inferring the columns")  # before imports, which take a second
     from distrain.launch.tables import TableRequest, asked_of, job_of_table
 
@@ -327,7 +330,10 @@ def _check_detachable(run: "RunRequest") -> None:
 
 
 def _print_checked(run: "RunRequest") -> None:
-    """Check a job for `--dry-run`; print its resolved spec, the number of rows, and notes."""
+    """Check a job for `--dry-run`; print its resolved spec, the number of rows, and notes.
+
+    With a scheduler and the backend `dask`, also connects to the scheduler, without a job.
+    """
     from distrain.jobs.spec.load import dump_yaml
     from distrain.workers.open_cluster import connect
 

@@ -203,7 +203,10 @@ def _of_workers(check: str, places: tuple[ProcessPlace, ...], fact: str, mend: s
 
 
 def judge_data(seen: ClusterSeen) -> Iterator[Finding]:
-    """Yield findings on processes that cannot list the data, or see other files than most."""
+    """Yield findings on processes that cannot list the data, or see other files than most.
+
+    Processes with the same trouble, or with the same files, share a finding.
+    """
     for trouble, places in by_value({p: d.trouble for p, d in seen.data.items()}).items():
         if trouble:
             mend = f"Mount it there, or give the workers credentials for {seen.data_path}."

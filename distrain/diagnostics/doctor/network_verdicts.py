@@ -27,7 +27,11 @@ def judge_answers(seen: ClusterSeen) -> Iterator[Finding]:
 
 
 def judge_links(seen: ClusterSeen) -> Iterator[Finding]:
-    """Yield findings on connections that failed or stalled, and processes that cannot listen."""
+    """Yield findings on connections that failed or stalled, and processes that cannot listen.
+
+    A process that no other could reach has one finding, not one for each connection to it. A
+    process without a usable interface gets none here, since it has one already.
+    """
     for place, why in sorted(seen.not_listening.items()):
         if place.role is ProcessRole.SCHEDULER:
             mend = f"Widen DISTRAIN_RENDEZVOUS_PORTS, or free one of them ({_SETTINGS})."

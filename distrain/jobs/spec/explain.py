@@ -260,7 +260,10 @@ def _followed(loc: Sequence[Any], root: type[BaseModel]) -> tuple[list[Any], Any
 
 
 def _members(place: Any) -> list[Any]:
-    """Return the types of a union without a discriminator; `[]` for any other annotation."""
+    """Return the types of a union without a discriminator, except `None`; `[]` for other types.
+
+    `int | None` gives `[int]`.
+    """
     if get_origin(place) not in (UnionType, Union):
         return []
     return [_bare(one) for one in get_args(place) if one is not NoneType]

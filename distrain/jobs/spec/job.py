@@ -21,10 +21,9 @@ RANKS_THAT_SEND_ALL = 8
 """The most ranks that send every report to the scheduler, unless `train.log_every_s` is set."""
 
 REPORTS_PER_S = 32
-"""Maximum reports per second that all ranks of a larger job together send by default.
+"""Maximum reports per second of a job with more than `RANKS_THAT_SEND_ALL` ranks, by default.
 
-A larger job has more than `RANKS_THAT_SEND_ALL` ranks. Its reports take about 2 % of a core of the
-scheduler.
+All its ranks together send them. They take about 2 % of a core of the scheduler.
 """
 
 

@@ -176,7 +176,10 @@ def _key(key: object) -> str:
 
 
 def _override(document: dict[str, Any], assignment: str) -> str | None:
-    """Set a field in the document, in place; return the reason if this is impossible."""
+    """Set a field in the document, in place; return the reason if this is impossible.
+
+    `assignment` is `section.field=value`, and the value is YAML. Missing sections are made.
+    """
     path, sign, text = assignment.partition("=")
     keys = path.strip().split(".")
     if not sign or not all(keys):
@@ -235,7 +238,8 @@ def read_document(
         keep_words: As in `parse_yaml`.
 
     Raises:
-        SpecError: The file is missing, or it is not YAML (JSON if its name ends in `.json`).
+        SpecError: The file is missing, cannot be read, is not UTF-8, or is not YAML (JSON if its
+            name ends in `.json`).
     """
     where = {"file": str(path)}
     try:

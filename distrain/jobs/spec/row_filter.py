@@ -108,7 +108,11 @@ def tests_in(condition: Condition) -> Iterator[ColumnTest]:
 
 
 def _condition(text: str, node: ast.expr, *, negated: bool, depth: int = 1) -> Condition:
-    """Return the condition of a node of Python's syntax tree, negated if `negated`."""
+    """Return the condition of a node of Python's syntax tree, negated if `negated`.
+
+    `text` is the whole filter, for errors. `depth` is the node's depth in the tree, which is
+    limited. Raises `SpecError` for a node that no filter may have.
+    """
     if depth > _DEEPEST:
         raise RecursionError
     below = depth + 1

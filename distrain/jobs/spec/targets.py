@@ -114,7 +114,10 @@ def _kind_of(schema: Schema, name: str) -> TargetKind:
 
 
 def _unused_options(kind: TargetKind, task: TaskSpec) -> Iterator[str]:
-    """Yield the names of a task's options that were set, but have no effect on its kind."""
+    """Yield the names of a task's options that were set, but have no effect on its kind.
+
+    An option with its default counts as not set.
+    """
     usual = TaskSpec()  # compared by value: in documents that were read back, all fields are set
     if kind != "multiclass" and task.classes is not None:
         yield "classes"

@@ -101,7 +101,8 @@ class BoundedFolder:
     def _make_room(self, size: int) -> tuple[int, int]:
         """Remove the least recently used files, so that `size` more bytes fit.
 
-        Returns the remaining bytes and the number of removed files.
+        If files must be removed, the folder keeps at most `_KEPT_SHARE` of its maximum size,
+        including the new bytes. Returns the remaining bytes and the number of removed files.
         """
         files = self._files()
         total = sum(file_bytes for _, _, file_bytes in files)
@@ -119,7 +120,10 @@ class BoundedFolder:
         return total, removed
 
     def _files(self) -> list[tuple[int, str, int]]:
-        """Return last access (ns), path and size of each file; remove old temporary files."""
+        """Return last access (ns), path and size of each file.
+
+        Removes temporary files that are older than `_LEFTOVER_AGE_S`.
+        """
         files = []
         with os.scandir(self.path) as entries:
             for entry in entries:

@@ -96,7 +96,11 @@ def _write_entry(
     folder: Path,
     group: RowGroup,
 ) -> int:
-    """Check a row group's values and write its entry; return its number of rows."""
+    """Check a row group's values and write its entry; return its number of rows.
+
+    Raises `DataError` for values that training rejects, and for a file without a version; raises
+    `OutputError` if the entry was not written.
+    """
     if cache.fingerprint(group) is None:
         raise DataError(
             "the file has no version that identifies its cache entries",

@@ -38,7 +38,11 @@ class Production:
 
 
 def produce(production: Production, channel: Channel) -> None:
-    """Put all batches into a channel, then `End`; after an error, a `Failure` instead."""
+    """Put all batches into a channel, then `End`; after an error, a `Failure` instead.
+
+    At the end, also after an error, waits for the threads that decode, and closes files and
+    delivery.
+    """
     mark_own_thread()
     options = production.options
     try:

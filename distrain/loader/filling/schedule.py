@@ -166,7 +166,10 @@ def open_groups(dataset: Dataset, options: LoaderOptions) -> int:
 
 
 def plan_loads(plan: EpochPlan, chunks: Chunks, lanes: Iterable[int], start_step: int = 0) -> Loads:
-    """Return all loads that `lanes` need from `start_step` on, ordered by their first steps."""
+    """Return all loads that `lanes` need from `start_step` on, ordered by their first steps.
+
+    A load has all pieces of a chunk that these lanes need, in the order of the lanes.
+    """
     cells = np.concatenate([_pieces_from(plan, chunks, lane, start_step) for lane in lanes])
     lane, chunk, offset = cells[:, 0], cells[:, 1], cells[:, 4]
     steps = plan.step_of(lane, offset)
@@ -236,16 +239,16 @@ _MOST_ROWS = 2**31  # maximum rows of a chunk, whose rows are numbered by int32
 class Deal:
     """The rows of a row group that a rank needs, and their places in the rank's batches.
 
-    Rows are listed run by run. A run is a range of consecutive rows of one batch; some of its rows
-    may come from other row groups.
+    Rows are listed run by run. A run is a range of consecutive places in one batch; rows of other
+    row groups may fill some of them.
     """
 
     rows: NDArray[np.int32]  # `[rows dealt]`, int32: rows of the row group, run after run
     steps: NDArray[np.int64]  # the step of each run
     starts: NDArray[np.int64]  # the place in the rank's batch where each run begins
-    counts: NDArray[np.int64]  # rows of each run
-    # `[rows dealt]`, int32: each row's place relative to its run's start; empty if the rows of
-    # each run are consecutive
+    counts: NDArray[np.int64]  # the number of this row group's rows in each run
+    # `[rows dealt]`, int32: each row's place relative to its run's start; empty if each run has
+    # only rows of this row group, in order
     places: NDArray[np.int32]
 
 

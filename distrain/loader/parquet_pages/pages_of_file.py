@@ -148,7 +148,10 @@ class PagesOfFile:
     def _decode(
         self, chunks: Sequence[_Chunk], num_rows: int, decoded: dict[str, NDArray[Any]]
     ) -> list[_Chunk]:
-        """Add the chunks' values to `decoded`, by name; return the chunks that need wider types."""
+        """Add the chunks' values to `decoded`, by name; return the chunks that need wider types.
+
+        A chunk that this package cannot decode is left to Arrow: its name is added to `_refused`.
+        """
         dtypes = [self._dtypes_of(chunk.leaf)[0] for chunk in chunks]
         outs = MEMORY.columns_for(num_rows, dtypes)
         described = [

@@ -245,7 +245,10 @@ def _sides(column: Any, kind: DataType, other: Any, other_kind: DataType) -> tup
 
 
 def _equal_values(literals: Sequence[Scalar], kind: DataType) -> Any:
-    """Return the values of type `kind` that are equal to any of the literals."""
+    """Return the values of type `kind` that are equal to any of the literals.
+
+    Literals that cannot be values of this type are omitted.
+    """
     import pyarrow as pa
 
     arrays = []

@@ -37,12 +37,13 @@ def num_bands(lanes: int) -> int:
 def deal_runs(
     runs: Iterable[Sequence[int]], capacities: Sequence[int], bands: int
 ) -> tuple[list[tuple[int, int]], NDArray[np.int64]]:
-    """Distribute the chunks of runs to lanes.
+    """Distribute the chunks of runs to lanes, so that each lane gets exactly its number of rows.
 
     Args:
-        runs: The rows of each chunk of each run; their sum must be the sum of `capacities`.
+        runs: The number of rows of each chunk of each run; their sum must be that of `capacities`.
         capacities: The number of rows that each lane gets.
-        bands: The number of groups of adjacent lanes; each works on its own run.
+        bands: The number of groups of adjacent lanes. Each takes chunks from its own run, and from
+            another band's run when no run is left.
 
     Returns:
         The order in which chunks are begun, as (run, chunk of the run); and the pieces of all

@@ -132,7 +132,12 @@ def column_of_leaf(path: str, flat: Collection[str], lists: Collection[str]) -> 
 
 
 def type_problem(column: WantedColumn, kind: DataType) -> str | None:
-    """Return why a column cannot have values of an Arrow type; `None` if it can."""
+    """Return why a column cannot have values of an Arrow type; `None` if it can.
+
+    Ids are integers, booleans or dates; numbers may also be floats. Labels and weights cannot be
+    dates. Lists are for list columns only. A column without values needs a replacement for nulls,
+    or lists. Raw columns may have any type.
+    """
     from pyarrow import types
 
     if column.kind == "raw":  # the workflow checks its inputs

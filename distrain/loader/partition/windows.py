@@ -131,7 +131,10 @@ def _of_column(
 
 
 def _factor(kind: DataType) -> int | None:
-    """Return the nanoseconds per unit of a time type; 0 for numbers, `None` for other types."""
+    """Return the nanoseconds per unit of a time type; 0 for numbers, `None` for other types.
+
+    Times of seconds count as milliseconds, in which Parquet stores them.
+    """
     from pyarrow import types
 
     if types.is_timestamp(kind):
@@ -191,7 +194,10 @@ def cut_windows(
 
 
 def _refuse_missing(values: Any, group: RowGroup, name: str) -> None:
-    """Raise a `DataError` if an Arrow column has nulls, NaN or infinity."""
+    """Raise a `DataError` if an Arrow column has nulls, NaN or infinity: such rows have no window.
+
+    `name` is the column's name in the error.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 

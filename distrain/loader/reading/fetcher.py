@@ -135,7 +135,11 @@ class Fetcher:
             self._look_ahead()
 
     def _look_ahead(self) -> None:
-        """Start the fetches that the memory bound allows. The caller holds the lock."""
+        """Start the fetches that the memory bound allows, in the order in which they are expected.
+
+        Also plans further fetches, at most one for each free connection and `_MOST_AHEAD` in all.
+        The caller holds the lock.
+        """
         ahead = [wanted for wanted in self._wanted.values() if not wanted.is_taken]
         held = sum(wanted.num_bytes for wanted in ahead if wanted.is_started)
         for wanted in ahead:

@@ -90,7 +90,11 @@ class SharedPartialFile(PartialFile):
         self.path = f"/proc/self/fd/{self._memory.number}"
 
     def bring(self, span: Span, read: Callable[[int, int], bytes]) -> None:
-        """Fetch a range, unless another process has fetched it or does so within `_PATIENCE_S`."""
+        """Fetch a range, unless another process has fetched it or does so within `_PATIENCE_S`.
+
+        After that time, this process fetches the range, too, and no longer waits for other
+        processes.
+        """
         place = self._places[span]
         is_mine = self._lock(place)
         try:
@@ -175,7 +179,10 @@ def _own_folder() -> Path:
 
 
 def _remove_left(folder: Path) -> None:
-    """Remove the partial files to which no process refers: their processes were killed."""
+    """Remove the partial files to which no process refers: their processes were killed.
+
+    Errors are ignored.
+    """
     for marks in folder.glob(f"*{_MARKS}"):
         with contextlib.suppress(OSError):  # another process removes it
             number = os.open(marks, os.O_RDWR | os.O_CLOEXEC)

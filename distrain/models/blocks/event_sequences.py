@@ -73,7 +73,11 @@ class EventBlock(Block):
         return width
 
     def build_vectors(self, given: Shape) -> int:
-        """Run `build_fields`, create the layer for other fields; return the vectors' width."""
+        """Run `build_fields`, create the layer for other fields; return the vectors' width.
+
+        The other fields are ids that `build_fields` does not choose, and numbers. Time differences
+        are among them with `takes_times`.
+        """
         width, events = self.build_fields(given), self._events_of(given)
         timed = [column.tags.count(Tags.TIME_DIFFERENCE) > 0 for column in events.numbers]
         self._times = [place for place, is_time in enumerate(timed) if is_time]
@@ -212,7 +216,10 @@ class RowGroups:
         self._place_of_value = (shift[self._row_of_values] + numbers).clamp(min=0)
 
     def pad(self, values: Tensor) -> list[Tensor]:
-        """Return `values`, `[values, dim]`, by group, zero-padded to `[rows, length, dim]`."""
+        """Return `values`, `[values, dim]`, by group, zero-padded to `[rows, length, dim]`.
+
+        The groups' tensors are in the order of the groups; padding gets no gradient.
+        """
         with_zeros = torch.cat([values.new_zeros(1, values.shape[1]), values])
         # Padding refers to the zero row, which gets no gradient.
         places = functional.embedding(self._value_of_place, with_zeros, padding_idx=0)

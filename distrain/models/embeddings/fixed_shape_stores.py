@@ -37,10 +37,11 @@ class FixedStoreRoute:
 
 
 class FixedStore:
-    """The common part of `WholeStore` and `SpreadStore`, without list columns and host cache.
+    """Base class of `WholeStore` and `SpreadStore`: a store whose tensors have fixed shapes.
 
-    `max_rows` is the maximum number of rows of a batch on any rank, `group_columns` the number of
-    columns of the store's group.
+    Recorded steps need fixed shapes. List columns and the host cache are not supported. `max_rows`
+    is the maximum number of rows of a batch on any rank, `group_columns` the number of columns of
+    the store's group.
     """
 
     def __init__(self, store: Store, max_rows: int, group_columns: int, device: torch.device):

@@ -259,8 +259,8 @@ def all_gather_flat(
 ) -> Arrival | None:
     """Gather `values`, `[n]`, of each rank into `out`, `[ranks * n]`, without a list of tensors.
 
-    Collective. With `async_op`, returns the transfer, which the caller must wait for; otherwise
-    `out` is complete (on a GPU, for its current stream).
+    Collective. With `async_op`, returns the transfer, which the caller must wait for. Otherwise
+    `out` is complete (on a GPU, for its current stream); ignore the result.
     """
     on_gloo = values.device.type == "cpu" and _is_gloo(group)
     if on_gloo and dist.get_world_size(group) == 2:

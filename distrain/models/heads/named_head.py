@@ -22,7 +22,9 @@ from distrain.schema.schema import Schema
 def named_head(
     schema: Schema, tasks: Mapping[str, TaskSpec], sharing: SharingSpec | None
 ) -> Task | None:
-    """Return the last block of a model: one task, or several in a `MultiTask` or `ESMMTask`.
+    """Return the last block of a model: a task, or a `MultiTask` or `ESMMTask` of several.
+
+    A single task with `hidden` layers or a loss weight other than 1 is also in a `MultiTask`.
 
     Returns `None` if the model's default head, one binary task, suffices: there is no target, or
     one binary target without `hidden` layers and with loss weight 1.

@@ -246,7 +246,12 @@ class ItemRetrievalTask(Task):
     def _log_q(
         self, own: Tensor, candidates: Tensor, dtype: torch.dtype
     ) -> tuple[Tensor | None, Tensor | None]:
-        """Return log q of the queries' own items and of the candidates; `None`: no correction."""
+        """Return log q of the queries' own items and of the candidates; `None`: no correction.
+
+        q is an item's probability of being a candidate: that of the draws, or as `log_q` says a
+        given tensor, the share of this step's candidates, or the share of all candidates so far.
+        There is no correction with BPR, and without draws and `log_q`.
+        """
         if self.kind == "bpr":
             return None, None
         if self.draws is not None:

@@ -58,8 +58,9 @@ class Task(Block):
     def weight_sums(self, batch: Batch) -> Tensor | None:
         """Return the sum of the rows' weights for each target, `[targets]`, float64.
 
-        Returns `None` if all weights are 1. A step divides each of `losses` by the sum of its
-        target's weights over all ranks.
+        Returns `None` if the rows have no weights: neither a weight column nor class weights. This
+        does not depend on values, so all ranks agree. A step divides each of `losses` by the sum of
+        its target's weights over all ranks.
         """
         return None
 

@@ -45,7 +45,11 @@ def side_columns(schema: Schema, model: str) -> tuple[str, ...]:
 
 
 def id_column(schema: Schema, tag: Tags, model: str) -> str:
-    """Return the only flat categorical column with a tag; `ModelError` for none or several."""
+    """Return the only flat categorical column with a tag.
+
+    Targets and list columns do not count. Raises `ModelError` if there is none or several; `model`
+    is the model's name in the error.
+    """
     tagged = schema.remove_by_tag(Tags.TARGET).categorical.select_by_tag(tag)
     flat = [column.name for column in tagged if not column.holds_lists]
     if len(flat) != 1:

@@ -226,9 +226,9 @@ class _ServedWorkflow:
         return golden, ServedExport(len(usable), refused, difference, no_graph)
 
     def _check_refused(self, table: pa.Table, bad: Exception) -> None:
-        """Raise a `DataError` if `predict` scores the row in `table`, which the folder rejects.
+        """Raise a `DataError` if `predict` scores a row that the exported scorer has rejected.
 
-        `bad` is the folder's error.
+        `table` is the row; `bad` is the scorer's error.
         """
         try:
             self._predicted(table)

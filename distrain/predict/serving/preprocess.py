@@ -123,7 +123,11 @@ class Preprocessor:
         return columns
 
     def _few(self, rows: list[Mapping[str, Any]], form: str) -> dict[str, Array] | None:
-        """Return the inputs of a few rows from the caches; `None` unless all values are cached."""
+        """Return the inputs of a few rows from the caches; `None` unless all values are cached.
+
+        Also returns `None` for rows that lack a column or have values of other types, which the
+        caller then reports.
+        """
         if self._row_of is None:
             return None
         try:

@@ -252,7 +252,11 @@ def _no_columns(nodes: Nodes, others: Sequence[str], name: str) -> str:
 
 
 def _column(raw: Mapping[str, Values], column: Mapping[str, Any]) -> str:
-    """Return the name of a column's tensor after its steps: int64 ids or float32 numbers."""
+    """Return the name of a column's tensor after its steps: int64 ids or float32 numbers.
+
+    Adds the nodes that compute it. The graph refuses rows whose integers are not whole numbers of
+    64 bits, and rows whose numbers are missing or not finite as float32.
+    """
     values = _read_as(column["to"], raw[column["source"]])
     if column["is_whole"]:
         x = values.x

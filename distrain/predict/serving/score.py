@@ -153,7 +153,11 @@ def _of_torch(folder: Path, manifest: Mapping[str, Any]) -> Run:
 
 
 def encoded(value: Any) -> Any:
-    """Return a value of a row as a JSON value, from which `decoded` restores it."""
+    """Return a value of a row as a JSON value, from which `decoded` restores it.
+
+    Times, dates, decimals, float32 and non-finite floats become a mapping from the type's name to a
+    text. Mappings and lists are converted recursively; other values are unchanged.
+    """
     if isinstance(value, dict):
         return {name: encoded(one) for name, one in value.items()}
     if isinstance(value, list):

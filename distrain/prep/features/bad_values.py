@@ -42,7 +42,10 @@ class BadValues(Exception):
         return moved
 
     def described(self, number: int) -> str:
-        """Return the value and the problem of the bad value with the index `number`, as a text."""
+        """Return the value and the problem of the bad value with the index `number`, as a text.
+
+        Texts are quoted; long values are cut to `_SHOWN_CHARS` characters.
+        """
         found = self.values[int(self.items[number])]
         try:
             value = found.as_py()

@@ -246,9 +246,10 @@ class _NumbersSpec(_ColumnSpec):
 
     @property
     def with_gaps(self) -> Self:
-        """The settings by which rows for a fitted workflow are checked.
+        """The settings for rows that a fitted workflow transforms, in which values may be missing.
 
-        If the column has `normalize` and no `fill`, missing values are allowed.
+        With `normalize` and without `fill`, this is a copy with `fill: 0`, so that the check of
+        these rows accepts missing values. Otherwise it is this object.
         """
         has_mean = self._keys()["normalize"] and self._keys()["fill"] is None
         return self.model_copy(update={"fill": 0.0}) if has_mean else self

@@ -180,7 +180,10 @@ class FeatureConfig:
         }
 
     def workflow(self) -> Workflow:
-        """Return the workflow to fit: columns grouped by equal operators, in document order."""
+        """Return the workflow to fit: columns grouped by equal operators, in document order.
+
+        If rows are split by time, target means are learnt in time order.
+        """
         groups: dict[str, list[str]] = {}
         operators: dict[str, tuple[Operator, ...]]
         by_time = self.document.times_of_split is not None

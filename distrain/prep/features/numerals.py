@@ -37,10 +37,11 @@ def numbers_of(
 
 
 def _plain_texts(values: pa.Array, point: str) -> Iterator[pa.Array]:
-    """Yield spellings of the texts for Arrow's cast to float64: each equals `number_of`, or fails.
+    """Yield copies of the texts, of which Arrow may be able to cast one to float64.
 
-    First the texts themselves, with a point for a decimal comma, and then without blanks around
-    them. Yields nothing if `point` is a comma and a text has a point, which may separate thousands.
+    A cast that succeeds gives the same numbers as `number_of`. The first copy has a point for a
+    decimal comma; the second also has no blanks around the texts. Yields nothing if `point` is a
+    comma and a text has a point, which may separate thousands.
     """
     if point == ",":
         if pc.any(pc.match_substring(values, ".")).as_py():

@@ -259,7 +259,11 @@ def mistake_of_target(dtype: pa.DataType, target: TargetSpec) -> str | None:
 
 
 def mistake_of_split(dtype: pa.DataType, split: RowSplit) -> str | None:
-    """Return why rows cannot be split by a parquet column of this type; `None` if they can."""
+    """Return why rows cannot be split by a parquet column of this type; `None` if they can.
+
+    Lists and nested values cannot split rows. Times must be compared with times, and numbers with
+    numbers.
+    """
     if holds_lists(dtype) or pa.types.is_nested(dtype):
         return f"{dtype}, which cannot split rows"
     if isinstance(split, TimeSplit):

@@ -428,7 +428,10 @@ def _category_texts(values: pa.Array, text: FormatSpec | None) -> pa.Array:
 
 
 def without_null_texts(table: pa.Table, null_texts: Sequence[str]) -> pa.Table:
-    """Return the table with nulls in place of texts that mean a missing value."""
+    """Return the table with nulls in place of texts that mean a missing value.
+
+    Applies to columns of texts, bytes or dictionaries of these; items of lists are unchanged.
+    """
     for place, column in enumerate(table.schema if null_texts else ()):
         texts = table[place]
         if pa.types.is_dictionary(column.type):

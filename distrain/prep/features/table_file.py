@@ -45,7 +45,8 @@ _JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
 def detect_format(path: str) -> str | None:
     """Return `parquet`, `gzip`, `zstd`, or `None` for plain text, by the file's first bytes.
 
-    Raises a `DataError` for other formats, and for other content in `*.parquet` or `*.pq`.
+    Raises a `DataError` for other formats, for other content in `*.parquet` or `*.pq`, and if the
+    file cannot be opened; `Unavailable` if the storage does not answer.
     """
     with open_input(path, retry_s=RETRY_S) as handle:
         head = handle.read(8)
@@ -234,6 +235,7 @@ def look_at(path: str, size_bytes: int, text: FormatSpec, may_lack: str | None =
 
     Raises:
         DataError: The file is not a table, or several of its columns have the same name.
+        Unavailable: The storage does not answer.
     """
     codec = detect_format(path)
     if codec == PARQUET:
@@ -258,7 +260,11 @@ def look_at(path: str, size_bytes: int, text: FormatSpec, may_lack: str | None =
 
 
 def holds_criteo_lines(path: str) -> bool:
-    """Return True if the first lines of a file have the form of Criteo's logs, without a header."""
+    """Return True if the first lines of a file have the form of Criteo's logs, without a header.
+
+    All lines that `first_lines` returns must have this form, except empty ones. Raises the errors
+    of `detect_format` and `first_lines`.
+    """
     codec = detect_format(path)
     if codec == PARQUET:
         return False

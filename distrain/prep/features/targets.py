@@ -82,7 +82,7 @@ class TargetSpec(Section):
 
     @property
     def comparison(self) -> tuple[str, Any] | None:
-        """The comparison that makes the label, as its key and value; `None` without one."""
+        """The comparison that makes the label, such as `("above", 4)`; `None` without one."""
         given = [(key, getattr(self, key)) for key in _COMPARISONS]
         return next(((key, value) for key, value in given if value is not None), None)
 

@@ -88,7 +88,8 @@ def first_lines(path: str, codec: str | None, encoding: str) -> list[str]:
     """Return a text file's first lines, at most 1,000, without line ends.
 
     Bytes that `encoding` does not allow are replaced. Raises a `DataError` if the file cannot be
-    decompressed, has no lines, or is not text with line ends of single bytes (unlike UTF-16).
+    opened or decompressed, has no lines, or is not text with line ends of single bytes (unlike
+    UTF-16), and `Unavailable` if the storage does not answer.
     """
     with open_input(path, retry_s=RETRY_S) as handle:
         try:
@@ -147,7 +148,10 @@ def _refuse_other_encodings(path: str, head: bytes) -> None:
 def _refuse_lines_inside_values(
     path: str, lines: list[str], delimiter: str, text: FormatSpec
 ) -> None:
-    """Raise a `DataError` if a quoted value in the first lines contains a line end."""
+    """Raise a `DataError` if a quoted value in the first lines contains a line end.
+
+    Other mistakes in the lines are ignored here; they are reported when the rows are read.
+    """
     if text.quote is None:
         return
     reader = csv.reader(

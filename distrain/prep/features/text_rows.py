@@ -53,7 +53,8 @@ def parse_block(
     """Return the rows and the bad lines of a block of whole lines.
 
     With `stop_at_first`, a block with bad lines need not give its rows: the caller stops at the
-    first bad line. Raises `TornLines` if a quoted value may contain a line end.
+    first bad line. Raises `TornLines` if a quoted value may contain a line end, and the errors of
+    `rows_and_bad_lines` for text in Criteo's form.
     """
     if file.kind == CRITEO:
         layout = _layout_of(file, text)
@@ -202,7 +203,11 @@ def _parse_json(block: bytes, file: TableFile, columns: Sequence[str]) -> TextRo
 
 
 def _parse_json_lines(block: bytes, file: TableFile, columns: Sequence[str]) -> TextRows:
-    """Parse JSON line by line, for a block with bad or blank lines, or with changing types."""
+    """Parse JSON line by line, for a block with bad or blank lines, or with changing types.
+
+    A line is bad if it is not JSON, or not an object that fits the columns. Blank lines are
+    skipped.
+    """
     rows, lines, bad = [], [], []
     for place, line in enumerate(block.removesuffix(b"\n").split(b"\n")):
         if not line.strip():

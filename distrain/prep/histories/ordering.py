@@ -46,7 +46,8 @@ def spill_events(
     """Write a part's events, sorted by key and time, to `path`; return a `Spill` about the file.
 
     Rows without a key or a time are left out. `names` are the part's columns of keys and of times.
-    Raises `DataError` if keys or times are unusable, or a column of `history.of` holds lists.
+    Raises `DataError` if keys or times are unusable, or a column of `history.of` holds lists, and
+    `OutputError` if the file cannot be written.
     """
     workflow = load_workflow(workflow_dir, lookups)
     history = workflow.history

@@ -104,7 +104,8 @@ def make_lookups(
 def write_index(categories: str, name: str, folder: str, range_bytes: int) -> int:
     """Write the lookup of a vocabulary to a new folder; return the number of values.
 
-    Sorts about `range_bytes` at a time.
+    Sorts about `range_bytes` at a time. If another process has made the folder meanwhile, its files
+    are kept.
     """
     partial = Path(f"{folder}.{uuid.uuid4().hex[:8]}.partial")
     with translated_errors(folder):

@@ -48,7 +48,8 @@ class MappedVocabulary(Vocabulary):
     def open(cls, categories: str, name: str, path_of: PathOf) -> MappedVocabulary:
         """Map the lookup files of a vocabulary in `categories`, at the paths from `path_of`.
 
-        Raises `DataError` if they cannot be read.
+        Raises `DataError` if they, or the vocabulary's own files, cannot be read; `Unavailable` if
+        the storage does not answer.
         """
         meta, (schema, _) = read_meta(categories, name), read_footer(categories, name)
         files: list[MappedFile] = []

@@ -254,7 +254,8 @@ class Moments:
 class Normalize(OnNumbers, LearntByColumn):
     """(x - mean) / std, with mean and population std of the training rows' non-null values.
 
-    A missing value becomes 0, the mean of the training rows.
+    A missing value becomes 0, the mean of the training rows. The std of a constant column counts as
+    1. Fitting raises a `DataError` (in `finish`) if a training value is NaN or infinite.
     """
 
     kind: ClassVar[str] = "Normalize"

@@ -64,7 +64,10 @@ class Cells:
 
     @classmethod
     def of(cls, values: pa.Array, folds: Ints, labels: Floats) -> Cells:
-        """Return the counts and sums of rows; all arguments are `[rows]`."""
+        """Return the number of rows and the sum of labels of each pair of value and fold.
+
+        Only pairs that occur are in the result. All arguments are `[rows]`; null is a value.
+        """
         encoded = _wide(as_categories(values)).dictionary_encode(null_encoding="encode")
         num_folds = int(folds.max(initial=0)) + 1
         cells = encoded.indices.to_numpy() * np.int64(num_folds) + folds
@@ -103,7 +106,10 @@ class ValueTable:
 
     @classmethod
     def of_cells(cls, cells: Cells, num_folds: int) -> ValueTable:
-        """Return the sums of counts and labels for each value and fold, added in row order."""
+        """Return the sums of counts and labels for each value and fold, added in row order.
+
+        The values are sorted by bucket, and within a bucket by value.
+        """
         columns = {name: one_array(cells.rows[name]) for name in ("value", "fold", "count", "sum")}
         encoded = columns["value"].dictionary_encode(null_encoding="encode")
         at = encoded.indices.to_numpy() * np.int64(num_folds) + columns["fold"].to_numpy()

@@ -38,7 +38,8 @@ def read_pieces(text: TextRange, block_bytes: int) -> Generator[tuple[int, bytes
     """Yield a range's text in pieces of whole lines, in order, each with the number of its block.
 
     A plain range is one block; a compressed file has one block for each `block_bytes` of text.
-    Raises `DataError` for a file that cannot be read, damaged content, or a line that is too long.
+    Raises `DataError` for a file that cannot be read, damaged content, or a line that is too long,
+    and `Unavailable` if the storage does not answer.
     """
     with _reading(text), open_input(text.path, retry_s=RETRY_S) as handle:
         if text.codec is None:
@@ -125,6 +126,7 @@ def check_stream(text: TextRange) -> None:
 
     Raises:
         DataError: The file cannot be decompressed, or its checksum does not match.
+        Unavailable: The storage does not answer.
     """
     if text.codec is None:
         return
@@ -215,7 +217,8 @@ def _stream(
 ) -> Generator[tuple[int, bytes], None, None]:
     """Yield pieces of whole lines, each with the number of the block in which its last line ends.
 
-    Raises `DataError` for a line that is too long, and for damaged content.
+    Raises `DataError` for a line that is too long, and for damaged content. Before the first of
+    these errors, the whole file is read to see whether it is damaged (`check_stream`).
     """
     assert text.codec is not None
     longest = max(block_bytes, _LONGEST_LINE_BYTES)

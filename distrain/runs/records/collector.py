@@ -97,7 +97,12 @@ class Collector:
         self._open_rows = 0
 
     def add(self, event: Event) -> None:
-        """Take an event of a rank of the current attempt; events of other kinds are ignored."""
+        """Take an event of a rank of the current attempt; events of other kinds are ignored.
+
+        A training report or a validation becomes a record when it has arrived from all ranks;
+        reports of the same step from the same rank count once. The new records and notices are
+        appended to `entries`.
+        """
         match event:
             case RankStarted():
                 self._started[event.rank] = event
@@ -236,7 +241,11 @@ class Collector:
         return joined
 
     def _merge_steps(self, reports: Sequence[StepsDone]) -> None:
-        """Append the record of the ranks' reports, one per rank, which end at the same step."""
+        """Append the record of the ranks' reports, one per rank, which end at the same step.
+
+        Rates are rows over the seconds of the slowest rank. Rows that an earlier attempt trained
+        count in the record's metrics, but not in its rate or in `rows_total`.
+        """
         last = reports[-1]
         merged = merge([report.metrics for report in reports])
         longest_s = max(training_s(report.seconds) for report in reports)
@@ -290,7 +299,12 @@ class Collector:
             )
 
     def _merge_evaluation(self, reports: Sequence[EvaluationDone]) -> None:
-        """Append the record of a validation or a scored window, with notices about problems."""
+        """Append the record of a validation or a scored window, given the reports of all ranks.
+
+        Also appends notices: about rows without weight, about labels that are all the same, about a
+        window's useless predictions, and about a second pass for an exact AUC. The same kind of
+        problem is noted once.
+        """
         first = reports[0]
         merged = merge([report.metrics for report in reports])
         main = merged.main

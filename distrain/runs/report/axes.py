@@ -149,7 +149,10 @@ def draw_group_rows(axes: Any, of: Mapping[str, Sequence[float]]) -> None:
 
 
 def draw_shares(axes: Any, train: Sequence[Record]) -> None:
-    """Draw each phase's share of wall time, stacked, over the rows trained."""
+    """Draw each phase's share of wall time, the mean of all ranks, stacked, over the rows trained.
+
+    Phases that never took time are left out, and long runs are thinned by `thinned`.
+    """
     shown = thinned(train)
     of_records = [phase_shares(record.seconds or {}) for record in shown]
     phases = [p for p in colours.PHASES if any(shares.get(p, 0.0) > 0 for shares in of_records)]
@@ -192,6 +195,9 @@ def _legend_beside(axes: Any) -> None:
 
 
 def thinned(records: Sequence[Record], most: int = _MOST_POINTS) -> list[Record]:
-    """Return every n-th record up to the last one, with the least n that gives at most `most`."""
+    """Return every n-th record, counted back from the last, so that at most `most` are left.
+
+    n is the least number that does this; the records stay in order.
+    """
     every = -(-len(records) // most) or 1
     return list(records[::-1][::every][::-1])

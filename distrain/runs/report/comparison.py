@@ -25,7 +25,11 @@ class Comparison:
 
 
 def compare(runs: Sequence[RunData]) -> Comparison:
-    """Return the outcomes of runs, and the settings and machines in which they differ."""
+    """Return the outcomes of runs, and the settings and machines in which they differ.
+
+    All outcomes are listed, also those that are equal; an outcome that a run lacks is `UNKNOWN`.
+    Settings and facts of machines that are equal in all runs are left out.
+    """
     specs = [run.spec.model_dump(mode="json", by_alias=True) for run in runs]
     machines = [{"distrain": run.run.version, **run.run.environment} for run in runs]
     outcomes = [{"state": run.state, **dict(outcome_rows(run.outcome))} for run in runs]

@@ -108,7 +108,12 @@ def metric_curves(records: Sequence[Record]) -> dict[str, str]:
 
 
 def run_figures(data: RunData) -> dict[str, "Figure"]:
-    """Return a run's figures by name, in the order of the report; {} if there are no records."""
+    """Return a run's figures by name, in the order of the report; {} if there are no records.
+
+    A figure is left out without values for it: that of reliability without a validation that has
+    one, that of the learning rate without a record of it, those of time without training records,
+    and the timeline of a run without restarts and checkpoints.
+    """
     figures: dict[str, Figure] = {}
     for name, label in metric_curves(data.records).items() if data.records else ():
         figures[name] = _pair(
@@ -133,7 +138,10 @@ def run_figures(data: RunData) -> dict[str, "Figure"]:
 
 
 def comparison_figure(runs: Sequence[RunData], names: Sequence[str]) -> "Figure":
-    """Return a figure with training loss, validation loss, AUC and rows/s of several runs."""
+    """Return a figure with training loss, validation loss, AUC and rows/s of several runs.
+
+    `names` has a name for each run. The AUC of a run without validations is that of training.
+    """
     figure = new_figure(11, 7)
     loss, valid_loss, auc, speed = figure.subplots(2, 2).flatten()
     for number, (data, run_name) in enumerate(zip(runs, names, strict=True)):
@@ -245,7 +253,10 @@ def _draw_metric_of(axes: Any, data: RunData, name: str, label: str, along: Alon
 
 
 def _mark_best_step(axes: Any, records: Sequence[Record], step: int | None, along: Along) -> None:
-    """Draw a line at `step`, that of the best validation, unless it is the last step or `None`."""
+    """Draw a line at `step`, the step of the best validation.
+
+    Draws nothing if it is the last step or `None`.
+    """
     if step is not None and step < records[-1].step:
         place = _place(records, step, along)
         axes.axvline(place, color=colours.GREEN, linewidth=1, label=f"best step {count(step)}")

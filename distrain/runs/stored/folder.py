@@ -92,7 +92,10 @@ OpenRunFolder = RunFolder | StoredFolder
 
 @contextmanager
 def store_errors(url: str) -> Iterator[None]:
-    """Convert a store's errors to `Unavailable` if they are transient, else to `OutputError`."""
+    """Context manager that converts an `OSError` of a store in the block.
+
+    It becomes `Unavailable` if it is transient, otherwise `OutputError`.
+    """
     try:
         yield
     except OSError as error:

@@ -140,7 +140,10 @@ class JobHistory:
         )
 
     def observe(self, attempt: int, event: Event, now_s: float) -> None:
-        """Process an event of a rank of attempt `attempt`, which arrived at unix time `now_s`."""
+        """Process an event of a rank of attempt `attempt`, which arrived at unix time `now_s`.
+
+        An event of another attempt than the last one begins a new attempt: all ranks are forgotten.
+        """
         if attempt != self.attempt:
             self.attempt, self.now = attempt, {}
         self.num_reports += not isinstance(event, Heartbeat)
@@ -180,7 +183,11 @@ class JobHistory:
                     self._add_moment(now_s, "notice", None, entry.text)
 
     def move(self, attempt: int, state: JobState, now_s: float, why: str = "") -> None:
-        """Note that the job is in state `state` since unix time `now_s`."""
+        """Note that the job is in state `state` since unix time `now_s`.
+
+        `why` is part of the note. A state other than `running` clears the rate, and a final state
+        completes the series.
+        """
         text = f"{state}: {why}" if why else str(state)
         self._add_moment(now_s, "state", self.step or None, text, attempt)
         self.state_since_s = now_s
@@ -197,7 +204,11 @@ class JobHistory:
             series.thin(ENDED_CAPACITY, self.num_points)
 
     def _resume(self, entry: AttemptStarted) -> None:
-        """Remove the points and validations of the steps that a new attempt will repeat."""
+        """Remove the points and validations of the steps that a new attempt will repeat.
+
+        These are the steps after the one at which it starts. Its number of ranks replaces that of
+        the previous attempt.
+        """
         self.num_ranks, self.step, self.rows_per_s = entry.num_ranks, entry.step, None
         for series in (self.train, self.valid, *self.ranks.values()):
             series.take_back(entry.step)

@@ -183,7 +183,8 @@ def _ranks(job: Watched, *, all_ranks: bool) -> list[dict[str, Any]]:
 def time_left_s(job: Watched) -> float | None:
     """Return the seconds until all rows are trained, at the recent speed.
 
-    `None` if the job does not run, has not reported steps yet, or its number of rows is unknown.
+    This is the speed over the last `_ETA_POINTS` points of the curve. `None` if the job does not
+    run, has not reported steps yet, or its number of rows is unknown.
     """
     view, history = job.view, job.history
     last = history.last_train

@@ -61,7 +61,10 @@ class RankNow:
     progressed_s: float = 0.0  # when the rank last made progress, in unix time
 
     def observe(self, event: Event, now_s: float) -> None:
-        """Process an event other than `StepsDone`."""
+        """Process an event of the rank, other than `StepsDone`, that arrived at `now_s`.
+
+        `RankExited` comes from the rank's supervisor, so it does not change `heard_s`.
+        """
         match event:
             case RankStarted():
                 self.pid, self.host, self.device = event.pid, event.host, event.device

@@ -224,7 +224,7 @@ def trouble_with(request: HTTPServerRequest) -> Refusal | None:
     """Return why an order is refused; `None` if it is allowed.
 
     It is refused from other machines if the scheduler has no token. From other sites' pages, it is
-    refused unless it only reads (GET and HEAD).
+    refused unless it only reads (GET and HEAD). `Guard` has checked the token before.
     """
     if token_of_environment() is None and not _is_of_this_machine(request):
         return Refusal(

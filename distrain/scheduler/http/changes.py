@@ -39,7 +39,10 @@ class Changes:
             self._acknowledged[service] = min(newest, self.newest)
 
     def is_unseen(self, job_id: str) -> bool:
-        """Return True if a service submitted this job and has not acknowledged its last change."""
+        """Return True if a service submitted this job and has not acknowledged its last change.
+
+        If the job has changed since its last revision, it gets a new one.
+        """
         history = self.coordinator.histories[job_id]
         if history.service is None:
             return False
@@ -48,7 +51,10 @@ class Changes:
         return history.revision > self._acknowledged.get(history.service, 0)
 
     def since(self, revision: int, collect_s: float = 0.0) -> tuple[int, bool, list[str]]:
-        """Return the jobs that changed since a revision; 0: all jobs.
+        """Return jobs that changed since a revision, or since the beginning if `revision` is 0.
+
+        An answer has at most `MOST_JOBS` jobs and `MOST_BYTES` of text, but at least one job if any
+        has changed. Jobs that have changed get new revisions first.
 
         Returns the revision to pass in the next call, whether more jobs have changed than this
         answer contains, and the jobs' documents as JSON texts. Jobs with only new progress count as

@@ -26,12 +26,15 @@ class CoordinatorApi:
         self.preflights = Preflights(coordinator.gangs.client)
 
     def changes_text(self, since: int, epoch: str, service: str, collect_s: float = 0.0) -> str:
-        """Return the changes since a revision, and the numbers of workers, as a JSON text.
+        """Return jobs that changed since a revision, and the numbers of workers, as a JSON text.
+
+        The jobs are in the order of their last changes, at most `MOST_JOBS` of them or `MOST_BYTES`
+        of text. If `more` is true, others have changed: call again with the answer's `revision`.
 
         Args:
-            since: The `revision` of the caller's last answer; 0: return all jobs.
+            since: The `revision` of the caller's last answer; 0: begin with the first of all jobs.
             epoch: The `epoch` of that answer. If it is not the coordinator's, the scheduler was
-                restarted, and all jobs are returned.
+                restarted, and the answer begins with the first of all jobs.
             service: The calling service, which acknowledges all changes up to `since`; "" for
                 other callers.
             collect_s: How long jobs with only new progress may be held back, to be sent together.

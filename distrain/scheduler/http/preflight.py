@@ -40,6 +40,8 @@ class _Preflight:
 class Preflights:
     """The checks of a scheduler that have not ended, or ended less than `KEPT_S` ago.
 
+    At most `MOST_AT_ONCE` checks run at the same time, and one of each owner; the others wait.
+
     `client` returns a Dask client of the scheduler.
     """
 
@@ -56,7 +58,8 @@ class Preflights:
     def start(self, spec: dict[str, Any], owner: str = "") -> str:
         """Begin a check of a spec, given as JSON values, and return the check's id.
 
-        Raises `Refusal` if too many checks have not ended, of all owners together or of this owner.
+        Raises `Refusal` if `MOST_WAITING` checks have not ended, or `MOST_OF_OWNER` of this owner.
+        Without an `owner`, the second limit does not apply.
         """
         self._forget_old_ones()
         waiting = [one.owner for one in self._known.values() if one.ended_s is None]

@@ -39,7 +39,10 @@ def reported_failure(event: RankFailed) -> AttemptFailure:
 
 
 def death_without_report(event: RankExited, status: RankStatus) -> AttemptFailure:
-    """Return the failure of a rank whose process ended without a report of the rank."""
+    """Return the failure of a rank whose process ended without a report of the rank.
+
+    The reason is `PEER_LOST` if NCCL's watchdog aborted the process, otherwise `RANK_DIED`.
+    """
     place = place_of(status)
     if event.exit_code < 0:
         name = _signal_name(-event.exit_code)
@@ -97,7 +100,11 @@ HOPELESS = frozenset(
         Reason.COORDINATOR_LOST,
     }
 )
-"""Reasons for which another attempt would fail, too, so that the job is not restarted."""
+"""Reasons after which the scheduler does not restart the job.
+
+Another attempt would fail too, a deadline has passed, or the coordinator itself is lost. A user can
+resume some of these jobs, such as those with a lost coordinator.
+"""
 
 LONGEST_BACKOFF_S = 60.0
 

@@ -273,10 +273,11 @@ AVOID_S = 600.0  # after this time, a failure no longer counts
 
 
 class HostFailures:
-    """The recent failures of hosts.
+    """The recent failures of hosts, and the hosts to avoid because of them.
 
-    `blame` records that a rank on a host caused the failure of an attempt. `avoided` returns the
-    hosts to avoid, each with the reason.
+    `blame` records that a rank on a host caused the failure of an attempt. A host with
+    `AVOID_AFTER_FAILURES` failures in the last `AVOID_S` is avoided; `avoided` returns these hosts,
+    each with the reason.
 
     >>> failures = HostFailures()
     >>> for at_s in (0.0, 60.0):

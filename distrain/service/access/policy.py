@@ -162,8 +162,8 @@ def with_settings(document: Mapping[str, Any], settings: Mapping[str, Any]) -> d
     """Return a copy of a spec with values set at dotted paths, as by the option `--set`.
 
     Raises:
-        KeyError: A path is empty or passes through a value that is not a section; the key is the
-        path.
+        KeyError: A path is empty, has an empty key (`a..b`), or passes through a value that is not
+            a section. The key of the error is the path.
 
     >>> with_settings({"train": {"epochs": 1}}, {"train.epochs": 3, "queue.priority": 1})
     {'train': {'epochs': 3}, 'queue': {'priority': 1}}
@@ -343,9 +343,10 @@ def path_problem(path: str, roots: Sequence[str], closed: Iterable[str] = ()) ->
 
 
 def _may_reach(place: str, folder: str) -> bool:
-    """Return True if `folder` is, contains or is contained in a match of the path or glob `place`.
+    """Return True if a match of the path or glob `place` is `folder`, is inside it, or contains it.
 
-    Folders that contain `folder` count, since folders are read with their subfolders.
+    A match that contains `folder` counts, since folders are read with their subfolders. A glob with
+    `**` counts as matching everything from there on.
     """
     parts, wanted = _compared(place), _compared(folder)
     for part, name in zip(parts, wanted, strict=False):

@@ -74,8 +74,8 @@ async def principal(
 ) -> Principal:
     """Return the caller, by token, session or a proxy's header, and count the request.
 
-    Raises the `Problem` `unauthenticated`, `forbidden` (a browser may have sent the request for
-    another site's page) or `rate`.
+    Requests of unknown callers are counted by address. Raises the `Problem` `unauthenticated`,
+    `forbidden` (a browser may have sent the request for another site's page) or `rate`.
     """
     parts: ApiParts = request.app.state.parts
     caller = await run_in_threadpool(_who, request, parts)

@@ -76,8 +76,8 @@ def checked(
 def again(call: ApiCall, job: Job, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return a job's spec with values set at dotted paths.
 
-    Raises the problem `bad_spec` if a path is empty or passes through a value that is not a
-    section. The result is not validated.
+    Raises the problem `bad_spec` if a path is empty, has an empty key (`a..b`), or passes through a
+    value that is not a section. The result is not validated.
     """
     try:
         return with_settings(call.store.spec(job.id), settings)
@@ -167,11 +167,10 @@ def usable_clusters(settings: Settings, project: str) -> list[str]:
 
 
 def choose_cluster(settings: Settings, project: str, asked: str | None) -> str:
-    """Return the requested cluster, or else the project's only one.
+    """Return the requested cluster (`asked`), or the project's only cluster if `asked` is `None`.
 
-    `asked` is the requested cluster's name, or `None`. Raises the problem `bad_spec` if the project
-    may not use the requested cluster, or if it may use several clusters (or none) and `asked` is
-    `None`.
+    Raises the problem `bad_spec` if the project may not use the requested cluster. Also raises it
+    without a requested cluster, unless the project may use exactly one.
     """
     usable = usable_clusters(settings, project)
     if asked in usable:

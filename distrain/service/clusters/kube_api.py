@@ -19,7 +19,7 @@ from distrain.service.profiles import Kubernetes
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")  # a pod's, mounted
 CONNECT_S = 2.0
 READ_S = 4.0
-WHOLE_S = 8.0  # for all calls of one `KubeApi`, since a reconciler waits for them
+WHOLE_S = 8.0  # from the creation of a `KubeApi` to its last call; a reconciler waits meanwhile
 
 _MOST_ANSWER_BYTES = 8 * 2**20
 _MOST_WORDS = 1000  # the characters of an error response that are repeated in messages
@@ -36,9 +36,11 @@ class KubeRefused(ClusterError):
 
 
 class KubeApi(AbstractContextManager["KubeApi"]):
-    """A connection to the API for a few calls, which together take at most `WHOLE_S`.
+    """A connection to the API for a few calls within `WHOLE_S` after the object is created.
 
-    The token is read for each call, since Kubernetes rotates it.
+    Later calls fail within a moment. Each operation of a call has a timeout, at most the time that
+    is left, so the last call may end some seconds late. The token is read for each call, since
+    Kubernetes rotates it.
     """
 
     def __init__(self, section: Kubernetes, account: Path = ACCOUNT):

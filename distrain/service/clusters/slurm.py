@@ -74,8 +74,8 @@ class SlurmLauncher:
     def stop(self) -> None:
         """Stop the cluster; its ranks get `NOTICE_S` seconds to save checkpoints.
 
-        Blocks until the cluster's jobs have ended, or for about that time. A cluster that waits or
-        is still starting is cancelled at once.
+        Blocks until the cluster's jobs have ended, or for about that time; jobs that still run are
+        then cancelled. A cluster that waits or is still starting is cancelled at once.
         """
         jobs = self._jobs()
         if self._found(jobs):

@@ -63,7 +63,10 @@ _AS_THEY_ARE = (
 
 
 def event_document(event: Event) -> dict[str, Any]:
-    """Return the data of an event, with the field names of the API's answer for a job."""
+    """Return the data of an event, with the field names of the API's answer for a job.
+
+    It has only the fields that the event contains. Unix times `..._at_s` become texts `..._at`.
+    """
     body = event.body
     found = {
         "id": event.job_id,

@@ -75,7 +75,11 @@ class Pass:
     _undone: list[str] = field(default_factory=list)
 
     def run(self) -> None:
-        """Execute the pass; raises the errors of the world's calls."""
+        """Execute the pass; raises the errors of the world's calls.
+
+        If the scheduler does not answer, only that is noted: no order is sent and no job admitted.
+        If it stops answering while orders are sent, no job is admitted.
+        """
         self.rows = {job.id: job for job in self.world.alive()}
         self._ask()
         if self.memory.answers:
@@ -275,8 +279,9 @@ class Pass:
         failed write is only logged. A job that is still queued here needs no summary.
 
         If the result is False, the columns are kept in `self.memory.finishing`, to be written
-        later. `seen` is the ended job as the scheduler reported it. By default, it is the job's
-        entry in `self.memory.sightings`, if that is about the same submission.
+        later, and `active` is set, so that another pass follows. `seen` is the ended job as the
+        scheduler reported it. By default, it is the job's entry in `self.memory.sightings`, if that
+        is about the same submission.
         """
         if job.phase is Phase.QUEUED or columns.get("phase") is not Phase.FINAL:
             return True
@@ -295,8 +300,9 @@ class Pass:
     def _finished(self, job: Job) -> Mapping[str, Any] | None:
         """Return the final columns of a job whose summary is being written, if it may end now.
 
-        It may if the summary is written or overdue, or if the scheduler no longer has the job, as
-        after a restart of the scheduler. Otherwise returns `None`.
+        It may if the summary is written or has not come within `FINISH_WITHIN_S`, or if the
+        scheduler no longer has the job, as after a restart of the scheduler. Otherwise returns
+        `None`, and sets `active`, so that another pass follows.
         """
         since_s, _, columns = self.memory.finishing[job.id]
         seen = self.memory.sightings.get(job.id)

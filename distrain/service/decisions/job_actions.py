@@ -260,7 +260,10 @@ def _progress(job: Job, seen: SeenJob) -> dict[str, Any]:
 
 
 def places_of(progress: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `ranks` and `gpus` of a job's metrics, which remain until the next attempt reports."""
+    """Return only `ranks` and `gpus` of a job's metrics.
+
+    They stay valid after an attempt, until the next attempt reports.
+    """
     return {name: value for name, value in progress.items() if name in ("ranks", "gpus")}
 
 

@@ -46,7 +46,7 @@ class SchedulerAnswer:
 class Silence:
     """No answer; a command may or may not have arrived."""
 
-    trouble: str = ""
+    trouble: str = ""  # why there was no answer, as text
 
 
 @dataclass(frozen=True)

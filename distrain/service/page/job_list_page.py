@@ -89,7 +89,10 @@ def jobs(
 
 
 def _state_links(call: ApiCall, wanted: JobFilter, chosen: str) -> list[StateLink]:
-    """Return links to all jobs, and to each state that is final, chosen, or has jobs."""
+    """Return links to all jobs, and to each state that is final, chosen, or has jobs.
+
+    Only states that are not final have a number of jobs: jobs that have ended are not counted.
+    """
     live = [name for name in STATES if name not in FINAL_STATES]
     counts = call.store.live_counts(replace(wanted, states=()), live)
     shown = [s for s in STATES if counts.get(s) or s in FINAL_STATES or s == chosen]

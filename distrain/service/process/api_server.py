@@ -76,7 +76,10 @@ def _options(settings: Settings) -> dict[str, Any]:
 
 
 def take_all_descriptors() -> None:
-    """Raise this process's limit of open files to its maximum; the usual default is 1,024."""
+    """Raise this process's limit of open files to its maximum; the usual default is 1,024.
+
+    Does nothing if the system does not allow it.
+    """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

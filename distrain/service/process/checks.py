@@ -154,7 +154,10 @@ def _roots(cluster: str, profile: ClusterProfile) -> Iterator[Check]:
 
 
 def _bucket(name: str, url: str) -> Check:
-    """Check that the service can write objects, and that the store enforces conditional writes."""
+    """Check that the service can write objects, and that the store enforces conditional writes.
+
+    Writes an object with a new name below `url`, and deletes it.
+    """
     probe = f".distrain-check-{uuid.uuid4().hex}"
     hint = "Check the bucket, and the credentials in the service's environment (AWS_...)."
     try:

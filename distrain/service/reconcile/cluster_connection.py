@@ -39,7 +39,7 @@ class Scaling:
         At least the launcher's `min_workers` are requested. While workers are stopping (`hold`),
         nothing is done. `there` is the number of workers, and `in_use` that of workers with a rank;
         both are `None` if the scheduler does not answer. Returns within seconds; sets `words` and
-        `hold`. An error is not raised, but becomes `words`.
+        `hold`. A `DistrainError` is not raised, but becomes `words`.
         """
         now_s = self._clock()
         self._look_at_hold(there, now_s)
@@ -96,7 +96,11 @@ Connect = Callable[[str, SchedulerAddress], SchedulerClient]
 
 
 class Contact:
-    """The connection to a cluster's scheduler; starts the cluster and stops it when it is idle."""
+    """The connection to a cluster's scheduler; starts the cluster and stops it when it is idle.
+
+    It does so only for clusters of kinds that the service starts. A cluster whose workers the
+    service scales (`scaling`) is not stopped; see `look`.
+    """
 
     def __init__(
         self,
@@ -124,7 +128,9 @@ class Contact:
         """Find the scheduler, and set `client`, `starting` and `trouble`.
 
         Starts the cluster if it `is_needed` and the service starts clusters of its kind; stops it
-        if it was not needed for `idle_stop_s`. An error is not raised, but becomes `trouble`.
+        if it was not needed for `idle_stop_s`. If the service sets the number of workers
+        (`scaling`), the cluster is never stopped here; `Scaling.look` ends idle workers. A
+        `DistrainError` is not raised, but becomes `trouble`.
         """
         try:
             found = self._launcher.find()

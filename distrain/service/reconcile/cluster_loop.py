@@ -151,7 +151,10 @@ class ClusterLoop:
             known[key] = int(resources.get("min_ranks") or num_ranks)
 
     def _tell(self, alive: list[Job], now_s: float) -> None:
-        """Write the cluster's state if it has changed, and at least every `TELL_EVERY_S`."""
+        """Write the cluster's state if it has changed, and at least every `TELL_EVERY_S`.
+
+        Changes of times, counts of jobs and wanted workers alone wait for the next regular write.
+        """
         memory, contact = self._memory, self._contact
         scaling = contact.scaling
         state = {

@@ -25,7 +25,11 @@ _AT_ONCE = 500
 
 
 def every(period_s: float, work: Callable[[], None], stop: threading.Event) -> None:
-    """Call `work` every `period_s` seconds until `stop` is set; errors are logged."""
+    """Call `work` every `period_s` seconds until `stop` is set; errors are logged.
+
+    The first call is after the first period. A `DistrainError` like that of the previous call is
+    not logged again.
+    """
     trouble = ""
     while not stop.wait(period_s):
         try:
@@ -152,7 +156,10 @@ class Reconciler:
         return SchedulerClient(found.url, found.token, tls, service=us, public_url=public_url)
 
     def _prune(self, end: threading.Event) -> None:
-        """Delete expired rows and run folders, if this process is the publisher."""
+        """Delete expired rows and run folders, if this process is the publisher.
+
+        Stops between batches of rows when `end` is set; run folders are deleted in any case.
+        """
         if self._store.locks.since("publisher") is None:
             return
         gone = self._store.prune(self._settings.retention, must_stop=end.is_set)

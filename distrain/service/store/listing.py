@@ -157,7 +157,12 @@ class Listing:
 
 
 def state_is(state: str, now_s: float) -> ColumnElement[bool]:
-    """Return the SQL condition for jobs whose state in the API is `state` at the time `now_s`."""
+    """Return the SQL condition for jobs whose state in the API is `state` at the time `now_s`.
+
+    It agrees with `api_values.shown`: final states come first, then cancelling, queued and handing
+    over. `unknown` is a handed-over job whose cluster has not answered for `NO_CONTACT_S`; any
+    other state is the one that the scheduler reported.
+    """
     alive = _jobs.c.finished_at_s.is_(None)
     cancelling = _jobs.c.intent == Intent.CANCEL.value
     heard = tables.clusters

@@ -65,9 +65,9 @@ class Locks:
             raise
 
     def _tested(self) -> Connection:
-        """Return the connection that holds the locks; open it if there is none.
+        """Return the connection that holds the locks, opened if necessary.
 
-        It is tested if the last test was `TESTED_S` ago. Raises the driver's errors.
+        It is tested if `TESTED_S` have passed since the last test. Raises the driver's errors.
         """
         now_s = time.monotonic()
         if self._connection is None:

@@ -100,7 +100,8 @@ def open_store(settings: Settings, *, single: bool = True) -> Store:
 
     With `single`, an SQLite file is locked until the store is closed. Of a service's processes,
     only the one that reconciles sets it. Raises DatabaseInUse if another service has the lock,
-    SchemaDiffers and Unavailable.
+    OutputError if the lock's file cannot be written, SchemaDiffers, Unavailable, and InputError if
+    the setting of the database is wrong.
     """
     db = Database(database_url(settings))
     lock = None
@@ -117,7 +118,11 @@ def open_store(settings: Settings, *, single: bool = True) -> Store:
 
 
 def migrate(settings: Settings) -> None:
-    """Create or migrate the tables; raises SchemaDiffers, DatabaseInUse or OutputError."""
+    """Create or migrate the tables.
+
+    Raises SchemaDiffers, DatabaseInUse, OutputError, Unavailable, and InputError if the setting of
+    the database is wrong.
+    """
     db = Database(database_url(settings))
     try:
         if db.path is None:

@@ -148,7 +148,8 @@ _FACTORS = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
 def row_hashes(batch: Batch) -> Tensor:
     """Return a hash of each row's ids, numbers, labels and lists, `[rows]`, int64.
 
-    The result is on the batch's device. The hash depends on the order of the columns.
+    The result is on the batch's device. The hash depends on the order of the columns, except that
+    list columns are sorted by name. Row weights are not hashed.
 
     >>> ids = torch.tensor([[1, 2], [2, 1], [1, 2]], dtype=torch.int32)
     >>> batch = Batch(ids, torch.zeros(3, 0), torch.ones(3), ("a", "b"), ())

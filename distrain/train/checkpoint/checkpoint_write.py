@@ -192,7 +192,11 @@ class CheckpointWrite:
         return [by_rank.get(rank, why_not) for rank in others]
 
     def _write_manifest(self, shards: list[Shard]) -> None:
-        """Complete the checkpoint; `OSError` if a file has another size, or rows are missing."""
+        """Complete the checkpoint: write the manifest with the files of all ranks.
+
+        Raises `OSError` if a file does not appear in time or has another size than its rank wrote,
+        or if rows are in no file.
+        """
         plan, directory = self.plan, self.settings.directory
         folder = directory.folder(plan.name)
         for rank, shard in enumerate(shards):

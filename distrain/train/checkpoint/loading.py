@@ -116,7 +116,12 @@ class _Loading:
         return names
 
     def _load(self, name: str) -> LoadResult:
-        """Load a checkpoint; raise `Damaged`, on all ranks, if any rank finds damage."""
+        """Load a checkpoint; raise `Damaged`, on all ranks, if any rank finds damage.
+
+        Also raises `DataError` if the tensors do not fit or the format is not supported,
+        `Unavailable`, and the errors of `accept`. Any of these may come after tensors were changed;
+        `begun` says whether they were.
+        """
         with self._together():
             folder = self.directory.folder(name)
             document = self.directory.read_manifest(name)

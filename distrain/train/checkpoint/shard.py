@@ -132,7 +132,11 @@ def copied(content: ShardContent, buffer: Tensor, after_slab: Callable[[], None]
 def write_shard(
     folder: Folder, file: str, content: ShardContent, after_slab: Callable[[], None]
 ) -> Shard:
-    """Write a rank's file; return its description. `after_slab` is called after each slab."""
+    """Write a rank's file; return its description, with a checksum of each piece.
+
+    `after_slab` is called after each slab that is written, and each one that is hashed. Raises the
+    errors of `folder.writer`.
+    """
     tensors = {_key_of(held): held.values for held in content.held}
     header = header_of(tensors, align_bytes=PAGE_BYTES)
     offset = len(header)

@@ -200,10 +200,10 @@ class ShardReading:
 def _needs(
     shard: Shard, owned: bool, takers: Takers, facts: Mapping[str, TensorFacts]
 ) -> list[Need]:
-    """Return the needed pieces of a file, in file order.
+    """Return the pieces of a file that `takers` request, in file order.
 
-    `facts` are dtypes and shapes by tensor. With `owned`, the own tensors of the rank that wrote
-    the file are needed, too.
+    `facts` are dtypes and shapes by tensor. With `owned`, the result also has the own tensors of
+    the rank that wrote the file.
     """
     needs = []
     for piece in shard.pieces:

@@ -59,7 +59,7 @@ class TrainingState:
         }
 
     def facts(self) -> dict[str, Any]:
-        """Return the JSON values of the state, which `Manifest.state` holds besides its tensors."""
+        """Return the state's values that are not tensors, as JSON values for `Manifest.state`."""
         averaging = self.sparse_optimizer.averaging
         return {
             "columns": self._columns(),

@@ -163,7 +163,7 @@ class CheckpointWriter(WriterSettings):
     def _forget_last_posts(self) -> None:
         """Delete this rank's post `all_done_key` about the previous checkpoint, if it has one.
 
-        Rank 0, which has read it, has no such post.
+        Rank 0, which has read it, has no such post. Errors of the store are ignored.
         """
         if self._last is not None and self.peers.rank != 0:
             with contextlib.suppress(OSError, RuntimeError):

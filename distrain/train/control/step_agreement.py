@@ -133,7 +133,11 @@ class StepAgreement:
         threading.Thread(target=self._agree, args=(request,), name=name, daemon=True).start()
 
     def _word(self) -> Word | None:
-        """Return the result of `begin` for the next place; `None` if the rank must wait there."""
+        """Return the result of `begin` for the next place; `None` if the rank must wait there.
+
+        It must wait while a request has no target yet. A stop precedes a checkpoint at the same
+        place. A checkpoint that is returned is removed from the requests.
+        """
         if not self._requests and not self._leaves:
             return "go"
         if self._leaves:

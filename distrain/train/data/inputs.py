@@ -162,7 +162,8 @@ def find_data_schema(data: DataSpec, retry_s: float = 0.0) -> Path | str | None:
     prep` writes it. `criteo` does the same, but the result is `None` if there is no such file.
     Other values are a file, a folder or a URL, which is returned unchanged. With `data.workflow`,
     `auto` and `criteo` search the workflow's folder and the one above it instead. Raises
-    `SchemaError` if `auto`, or the search beside a workflow, finds no schema.
+    `SchemaError` if `auto`, or the search beside a workflow, finds no schema; `DataError` or
+    `Unavailable` if the training files cannot be listed.
     """
     if is_remote(data.schema_path):
         return data.schema_path
@@ -318,7 +319,11 @@ def _check_limits(data: DataSpec, blueprint: "Blueprint") -> None:
 
 
 def _check_trainable(schema: Schema, model: ModelSpec) -> None:
-    """Raise `SchemaError` for parts of the schema that the loader supports, but not the model."""
+    """Raise `SchemaError` for parts of the schema that the loader supports, but not the model.
+
+    There must be a target; for retrieval models and two towers exactly one, which is binary. Lists
+    of numbers must be fields of events.
+    """
     targets = schema.select_by_tag(Tags.TARGET)
     has_towers = isinstance(model, TwoTowerSpec | SasrecRetrievalSpec)
     if not targets.columns or has_towers:

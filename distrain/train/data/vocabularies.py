@@ -59,7 +59,8 @@ class VocabularyFile:
 
         One of them may have more values at its end. If the checksums differ, the files are read, in
         pieces. Returns False if the checksums differ and one of the files has changed since its
-        checksum was computed. Raises `DataError` if a file cannot be read.
+        checksum was computed. Raises `DataError` if a file cannot be read, and `Unavailable` if the
+        storage does not answer.
         """
         if self.xxh3_64 == other.xxh3_64:
             return True
@@ -168,9 +169,10 @@ def check_meaning(known: Vocabularies, whose: str, files: Iterable[str], schema:
 
 
 def workflows_next_to(files: Iterable[str]) -> dict[str, str]:
-    """Return the workflows in the files' folders, or in the folders above these.
+    """Return the workflow of each file's folder: `workflow` in that folder, or else in its parent.
 
-    Maps each workflow's path to the first of `files` that has this workflow.
+    Maps each workflow's path to a file with this workflow: the first of `files` in one of its
+    folders.
     """
     first = {os.path.dirname(file): file for file in reversed(list(files))}
     found: dict[str, str] = {}

@@ -167,7 +167,10 @@ class Trainer(RankJob):
         self.rank_events = replace(self.rank_events, reduction=reduction)
 
     def _all_steps(self) -> None:
-        """Train until the last step, or until early stopping; `StopAsked` if a stop is agreed."""
+        """Train until the last step, or until early stopping; `StopAsked` if a stop is agreed.
+
+        Before the first step, scores what an earlier attempt left unscored.
+        """
         self._score_what_is_left()
         if self.taken == self.span.num_steps and self.open_report.steps:
             self._report_steps()  # the job has fewer steps now than before the restart

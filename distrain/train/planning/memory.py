@@ -198,7 +198,8 @@ def route_bytes(tables: ShardingPlan, columns: int, rows: int) -> int:
 def exchanged_bytes(tables: ShardingPlan, averaged: bool = False) -> int:
     """Return the bytes of a step's distinct rows, their gradients' sums, and copies for peers.
 
-    With `averaged` (`train.ema`), also of the updated rows before and after, and their difference.
+    The bytes are those of one rank, for all tables. With `averaged` (`train.ema`), they include the
+    updated rows before and after, and their difference.
     """
     total = 0.0
     for table in tables.tables:

@@ -56,7 +56,11 @@ class MemoryProbe:
 
 
 def probe_memory(spec: JobSpec, schema: Schema) -> MemoryProbe:
-    """Run steps of the job's model with small tables on the CPU, and return the measurements."""
+    """Run steps of the job's model with small tables on the CPU, and return the measurements.
+
+    The steps are neither captured nor cut into slices. The bytes per row are the difference between
+    batches of two sizes, so that fixed memory does not count.
+    """
     model = _small_model(spec, schema)
     precision = "bf16" if spec.train.precision == "bf16" else "fp32"  # with tf32, tensors are fp32
     # A captured step consists of the same operations, and needs a GPU.
@@ -91,7 +95,10 @@ def probe_memory(spec: JobSpec, schema: Schema) -> MemoryProbe:
 
 
 def _small_model(spec: JobSpec, schema: Schema) -> ClickModel:
-    """Return the job's model with tables of a few rows, and one id in each pooled list."""
+    """Return the job's model with tables of `_TABLE_ROWS` rows and the job's widths.
+
+    Pooled list columns become flat columns: one id in each row.
+    """
     columns: list[ColumnSchema] = []
     tables = {table.name: table for table in blueprint_of(schema, spec.model).inputs.columns}
     for column in schema.columns:
@@ -108,7 +115,10 @@ def _small_model(spec: JobSpec, schema: Schema) -> ClickModel:
 
 
 def _batch(model: ClickModel, rows: int) -> Batch:
-    """Return a batch of made-up rows with labels, for all columns of the model."""
+    """Return a batch of made-up rows with labels, for all columns of the model.
+
+    Each row has the maximum number of events.
+    """
     generator = torch.Generator().manual_seed(0)
     inputs = model.inputs
     names = inputs.categorical_names

@@ -154,7 +154,10 @@ def available_host_bytes() -> int:
 
 
 def _container_use() -> int:
-    """Return the bytes in use in this process's container; 0 if they are unknown."""
+    """Return the bytes in use in this process's container, without files cached but not in use.
+
+    Returns 0 if they are unknown.
+    """
     with suppress(OSError, ValueError, KeyError):
         lines = (_CGROUP / "memory.stat").read_text().splitlines()
         stat = dict(line.split(maxsplit=1) for line in lines)

@@ -137,7 +137,10 @@ class DenseTraining:
 
 
 def _check_trained(module: nn.Module) -> None:
-    """Raise `ModelError` for a module that cannot be trained, before any collective operation."""
+    """Raise `ModelError` for a module that cannot be trained, before any collective operation.
+
+    It needs parameters with `requires_grad`, all of one dtype.
+    """
     parameters = dict(module.named_parameters())
     kinds = {name: str(p.dtype) for name, p in parameters.items() if p.requires_grad}
     if not kinds:
@@ -303,7 +306,11 @@ def _make(
     fused: bool,
     captured: bool = False,
 ) -> Optimizer:
-    """Return torch's optimizer of the vector; options that the spec leaves null get defaults."""
+    """Return torch's optimizer of the vector; options that the spec leaves null get defaults.
+
+    `fused` is ignored by optimizers without that option. If the step is `captured` and `lr` is a
+    tensor, the optimizer is made `capturable`.
+    """
     facts = optimizer_facts(spec.kind)
     given = {name: getattr(spec, name) for name in facts.dense_options}
     options = {**facts.dense_options, **{n: v for n, v in given.items() if v is not None}}

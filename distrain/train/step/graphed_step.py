@@ -316,7 +316,11 @@ def may_record(train: TrainSpec, device: torch.device, model: ClickModel | None 
 
 
 def _problems(train: TrainSpec, device: torch.device | None, model: ClickModel | None) -> list[str]:
-    """Return the reasons why a graph cannot contain the step; arguments as in `check_graph`."""
+    """Return the reasons why a graph cannot contain the step; arguments as in `check_graph`.
+
+    Without a `model`, only the spec and the device are checked. Without a `device`, the device is
+    not.
+    """
     problems: dict[str, object] = {
         f"it is on {device}, and graphs need an NVIDIA GPU": device and device.type != "cuda",
         "train.micro_batches must be 1 or auto": train.micro_batches not in (1, "auto"),

@@ -22,10 +22,10 @@ WARM_UP_STEPS = 3
 """Calls of a key that are run before one is recorded; libraries initialise themselves in them."""
 
 MOST_GRAPHS = 48
-"""Maximum number of graphs: two for each combination of the ranks' numbers of rows.
+"""Maximum number of graphs.
 
-One graph requests rows from owners, one trains. With 24 lanes (`train.lanes`), there are at most 24
-combinations.
+A step with a new combination of the ranks' numbers of rows needs two: one that requests rows from
+their owners, and one that trains. With 24 lanes (`train.lanes`), there are at most 24 combinations.
 """
 
 _log = logging.getLogger("distrain")
@@ -166,7 +166,11 @@ class Recorder:
     def _recorded_for(
         self, name: str, key: Hashable, inputs: Sequence[Tensor], run: Run
     ) -> _Recorded | None:
-        """Return the recording for a key, made now if it is due; `None` if there is none."""
+        """Return the recording for a key, made now if it is due; `None` if there is none.
+
+        It is due after `WARM_UP_STEPS` calls with this name and key, unless there are `MOST_GRAPHS`
+        recordings already, or a recording has failed.
+        """
         named = (name, key)
         if named in self._recorded or self._gave_up:
             return self._recorded.get(named)
@@ -181,7 +185,11 @@ class Recorder:
         return recorded
 
     def _record(self, recorded: _Recorded, run: Run) -> bool:
-        """Record a call on all ranks or on none; return True if all ranks recorded it."""
+        """Record a call on all ranks or on none; return True if all ranks recorded it.
+
+        A collective operation. If a rank failed, nothing is recorded from then on, and a warning is
+        logged; or the rank's error is raised, if the recorder does not give up (`_gives_up`).
+        """
         problem: RuntimeError | None = None
         try:
             recorded.graph.record(lambda: run(recorded.inputs))

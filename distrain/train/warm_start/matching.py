@@ -93,7 +93,11 @@ def _parameter_of(name: str) -> str:
 
 
 def _match_tables(source: Side, target: Side, found: Match) -> None:
-    """Add the matches of the target's tables to `found`, and problems of both sides' tables."""
+    """Add the matches of the target's tables to `found`, and problems of both sides' tables.
+
+    A table that does not fit is a problem, and so is a table of the source whose columns the target
+    lacks. Crosses of columns whose ids have moved are not matched (`_refuse_moved_crosses`).
+    """
     old = {column: place for place in table_places(source.columns) for column in place.columns}
     taken: set[str] = set()
     moved = _moved_columns(source, target)

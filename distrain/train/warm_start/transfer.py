@@ -106,7 +106,10 @@ def take_weights(
 
 
 def _other_optimizer(spec: JobSpec, source: WeightsSource) -> str | None:
-    """Return why the optimizers' state cannot be taken over; `None` if it can."""
+    """Return why the optimizers' state cannot be taken over; `None` if it can.
+
+    It can if the kinds of both optimizers and `train.ema` are the same as in the checkpoint's spec.
+    """
     saved = None if source.manifest is None else source.manifest.values.get("spec")
     now = (spec.train.optimizer.kind, spec.train.of_tables.kind, spec.train.ema)
     was = None

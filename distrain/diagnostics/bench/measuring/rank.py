@@ -146,7 +146,10 @@ class Measuring:
         return [float(value) for value in slowest.tolist()]
 
     def links(self) -> None:
-        """Measure the links between the first ranks of nodes, one pair after another."""
+        """Measure the links between the first ranks of nodes, one pair after another.
+
+        All ranks must call this. Only the sender keeps the rates of a pair.
+        """
         hosts = self.request["hosts"]
         first = {host: hosts.index(host) for host in dict.fromkeys(hosts)}
         names = list(first)

@@ -48,6 +48,8 @@ def expected_unique(rows: int, lookups: int, exponent: float = ZIPF_EXPONENT) ->
 def with_slack(expected: float) -> int:
     """Return a capacity in rows that is rarely exceeded, for an expected number of rows.
 
+    It is 1.25 times the expected number, plus six times its square root, rounded up.
+
     >>> with_slack(0), with_slack(10_000)
     (0, 13100)
     """

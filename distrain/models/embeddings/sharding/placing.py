@@ -136,9 +136,12 @@ def _by_bytes(
     share: RankShare,
     collective_bytes: int,
 ) -> tuple[str, str]:
-    """Return the placement of a width's tables that the job does not place, and the reason.
+    """Return the placement of tables of one width that the job does not place, and the reason.
 
-    `beside` has all tables of that width.
+    They are row-wise if that saves a rank over `collective_bytes` sent bytes per step, the cost of
+    the further collective that row-wise tables need; otherwise replicated. On two ranks they are
+    always replicated, unless steps are captured in CUDA graphs. `beside` has all tables of that
+    width, also those that the job places.
     """
     if share.num_ranks == 2 and not share.captured:
         return "replicated", "on 2 ranks row-wise saves few bytes, and needs more collectives"

@@ -253,7 +253,11 @@ def _text_facts(values: pa.Array, common: dict[str, Any], text: FormatSpec | Non
 
 
 def _is_separator(values: pa.Array, separator: str, distinct: int) -> bool:
-    """Return True if texts are lists of few different items with this separator, not prose."""
+    """Return True if texts are lists of few different items with this separator, not prose.
+
+    A text must have 0.3 separators on average, no item may begin with a blank, and the different
+    items must be fewer than a third of `distinct`, the number of different texts.
+    """
     if pc.mean(pc.count_substring(values, separator)).as_py() < 0.3:
         return False
     items = pc.unique(pc.split_pattern(values, separator).flatten())

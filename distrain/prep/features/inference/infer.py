@@ -496,7 +496,10 @@ def _comments_of(features: Sequence[Feature]) -> list[str]:
 
 
 def _lines_left_out(bad: BadLineTally, num_rows: int) -> tuple[str, bool]:
-    """Return a description of bad lines ("" for none), and whether they exceed `prep`'s limit."""
+    """Return a description of bad lines ("" for none), and whether they exceed `prep`'s limit.
+
+    The limit is a share of 1% of all lines read. `num_rows` is the number of good lines.
+    """
     if not bad.count:
         return "", False
     first, share = bad.examples[0], bad.count / (bad.count + num_rows)
@@ -511,7 +514,10 @@ def _lines_left_out(bad: BadLineTally, num_rows: int) -> tuple[str, bool]:
 
 
 def _format(sample: Sample, columns: Sequence[Facts]) -> dict[str, Any]:
-    """Return the section `format` of the document; empty for the defaults."""
+    """Return the section `format` of the document; empty for the defaults.
+
+    If columns have different forms of times, the first one is taken.
+    """
     if sample.file.kind == CRITEO:
         return {"kind": CRITEO}
     found: dict[str, Any] = {}

@@ -45,7 +45,7 @@ def measures_time(facts: Facts, order: Rows) -> bool:
 
     Such a column, for example a month in a table of one year, has no value in common with later
     rows. `order` are the rows in the order of their times. False for columns with missing values
-    or of another kind than numbers, and if there are too few latest rows.
+    or of another kind than numbers, and if there are fewer than `_FEWEST_LATEST` latest rows.
     """
     if facts.kind != "number" or facts.has_gaps:
         return False

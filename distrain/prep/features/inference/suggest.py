@@ -287,9 +287,10 @@ def _of_number(
 ) -> tuple[Feature, ...]:
     """Return a number's buckets, and the statistics of its values as if they were categories.
 
-    Statistics, and buckets of numbers that are not skewed, are for large tables with a binary
-    target: in a regression of 19,178 rows they raised the error. `settings` are those of the
-    feature that uses the number itself.
+    Buckets are for skewed numbers and, in large tables with a binary target, for all whole numbers.
+    Statistics are only for large tables with a binary target, if values repeat and predict it: in a
+    regression of 19,178 rows they raised the error. `settings` are those of the feature that uses
+    the number itself.
     """
     more: tuple[Feature, ...] = ()
     has_more = facts.num_rows >= _LARGE_ROWS and target_kind == "binary"
@@ -498,7 +499,11 @@ def _guess_of_many(
 def target_of_many(
     facts: Facts, classes: Sequence[Any] | None, reason: str, gaps: Gaps = DROP
 ) -> Target:
-    """Return a multiclass target with these classes in order; if `None`, a regression target."""
+    """Return a multiclass target with these classes in order; if `None`, a regression target.
+
+    `reason` is the beginning of the target's reason; the range or the classes are appended. `gaps`
+    is the treatment of rows without the target, if there are any.
+    """
     value: dict[str, Any] = {"column": facts.name, "kind": "multiclass"}
     if classes is None:
         value["kind"], reason = "regression", reason + "numbers"

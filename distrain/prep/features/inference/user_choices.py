@@ -208,7 +208,8 @@ def _target(facts: Facts, task: Task | None, values: pa.Array, gaps: Gaps) -> Ta
 def _values_of(facts: Facts, values: pa.Array) -> Iterable[Any]:
     """Return a target's values without nulls: texts, or numbers.
 
-    Numbers are floats, or integers if float64 would round them.
+    Numbers are floats. They are integers if float64 would round them and all values can be read as
+    whole numbers.
     """
     if facts.kind != "number":
         texts: list[str] = values.drop_null().to_pylist()

@@ -64,8 +64,8 @@ async def chunks_of(
 def list_files(run_dir: str, below: str, after: str, limit: int) -> tuple[list[FileInRun], bool]:
     """Return at most `limit` files of a run folder in name order, and whether there are more.
 
-    Only files in the folder `below` and its subfolders whose names come after `after`; "" means no
-    restriction. Raises NotInRun if there is no such folder, and OSError.
+    These are the files in the folder `below` and its subfolders whose names come after `after`; ""
+    means no restriction. Raises NotInRun if there is no such folder, and OSError.
     """
     with open_run_folder(run_dir) as folder:
         found = list(islice(folder.files(below, after), limit + 1))

@@ -45,7 +45,11 @@ class EventFeed:
 
     @asynccontextmanager
     async def followed(self) -> AsyncIterator["EventFeed"]:
-        """Read new events during the block; `position` is the number of the last event read."""
+        """Read new events during the block; `position` is the number of the last event read.
+
+        The first of several blocks at a time starts the reading, after the newest event at that
+        moment; the end of the last block stops it and forgets the events.
+        """
         self._followers += 1
         try:
             async with self._start:

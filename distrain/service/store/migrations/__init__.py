@@ -53,7 +53,10 @@ def _take_steps(connection: Connection) -> None:
 
 
 def check(db: Database) -> None:
-    """Raise SchemaDiffers unless the tables are those of this version; does not create a file."""
+    """Raise SchemaDiffers unless the tables are those of this version; does not create a file.
+
+    Raises Unavailable if the database does not answer, or SQLite's file was replaced.
+    """
     db.check_file()
     revision = None
     if db.path is None or db.path.exists():  # opening a missing file would create it
