@@ -18,7 +18,6 @@ from distrain.service.decisions.cluster_state import ClusterNow, Memory
 from distrain.service.decisions.job_actions import (
     CANCEL,
     MAX_SCHEDULER_LOSSES,
-    PROGRESS_EVERY_S,
     HandOver,
     PutAgain,
     Write,
@@ -63,7 +62,6 @@ class Pass:
     min_ranks: Mapping[str, int] = field(default_factory=dict)  # as for `admit`
     starting: bool = False  # whether the cluster is being started
     max_losses: int = MAX_SCHEDULER_LOSSES
-    progress_every_s: float = PROGRESS_EVERY_S  # between writes of metrics only
     most_workers: int | None = None  # the largest number of workers, if the service sets it
     growth: str = ""  # why requested workers have not started
     hold: str = ""  # why no job may be handed over now; "" if jobs may
@@ -218,7 +216,7 @@ class Pass:
 
     def _decide(self, job: Job, cluster: ClusterNow) -> tuple[Any, ...]:
         seen = self.memory.sightings.get(job.id)
-        return reconcile(job, seen, cluster, self.now_s, self.max_losses, self.progress_every_s)
+        return reconcile(job, seen, cluster, self.now_s, self.max_losses)
 
     def _hand_over(self, job: Job, action: HandOver) -> Outcome | None:
         attempts = self.world.prepare(job)

@@ -30,10 +30,10 @@ from distrain.service.values import Attempt, Change, Job, Phase
 
 log = logging.getLogger(__name__)
 
-_JOBS_PER_S = 125.0
-_COLLECT_S = 8.0
-"""The longest time for which a scheduler may hold back its report of jobs of which only the metrics
-have changed, to send them together. See `collect_s`."""
+COLLECT_S = (2.0, 15.0)
+"""The shortest and the longest time for which a scheduler holds back its report of jobs of which
+only the metrics have changed, to send them together. A change of state is reported immediately."""
+METRICS_PER_S = 75.0  # the largest number of writes of metrics only, per second
 
 _PASSING = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT),
@@ -47,13 +47,15 @@ class ClusterWorld:
     """The `World` of a cluster's passes.
 
     Calls raise Unavailable if the database does not answer, and return `Silence` if the scheduler
-    does not. The caller sets `scheduler`, and in `trouble` why there is none.
+    does not. The caller sets `scheduler`, and in `trouble` why there is none; and `collect_s`, the
+    seconds for which the scheduler may hold back metrics.
     """
 
     def __init__(self, cluster: str, store: Store, folders: RunFolders):
         self._cluster, self._store, self._folders = cluster, store, folders
         self.scheduler: SchedulerClient | None = None
         self.trouble = ""
+        self.collect_s, _ = COLLECT_S
         self._known: dict[str, Job] = {}  # as last read or written; the only cached state
 
     def alive(self) -> list[Job]:
@@ -71,7 +73,7 @@ class ClusterWorld:
         if self.scheduler is None:
             return Silence(self.trouble)
         try:
-            return self.scheduler.changes(since, epoch, collect_s=collect_s(len(self._known)))
+            return self.scheduler.changes(since, epoch, collect_s=self.collect_s)
         except DistrainError as error:
             return Silence(error.message)
 
@@ -155,15 +157,13 @@ def _last_view(job: Job, columns: Mapping[str, Any]) -> JobView:
 
 
 def collect_s(num_jobs: int) -> float:
-    """Return for how many seconds a scheduler may hold back its report of jobs with new metrics.
+    """Return for how many seconds schedulers hold back metrics, if there are `num_jobs` jobs.
 
-    It is proportional to the number of jobs, at most `_COLLECT_S`, and 0 instead of less than 1 s.
-
-    >>> collect_s(100), collect_s(500)
-    (0.0, 4.0)
+    >>> collect_s(3), collect_s(600), collect_s(100_000)
+    (2.0, 8.0, 15.0)
     """
-    shared_s = num_jobs / _JOBS_PER_S
-    return min(shared_s, _COLLECT_S) if shared_s >= 1.0 else 0.0
+    least_s, most_s = COLLECT_S
+    return min(max(least_s, num_jobs / METRICS_PER_S), most_s)
 
 
 def attempts_of(job: Job, columns: Mapping[str, Any]) -> tuple[Attempt, ...]:

@@ -11,7 +11,6 @@ from distrain.service.decisions.api_values import event_document, shown
 from distrain.service.decisions.cluster_pass import Pass
 from distrain.service.decisions.cluster_state import Memory
 from distrain.service.decisions.job_actions import (
-    PROGRESS_PER_S,
     HandOver,
     PutAgain,
     Write,
@@ -19,7 +18,6 @@ from distrain.service.decisions.job_actions import (
     cancel as cancel_order,
     first_attempt,
     handed_over,
-    progress_every_s,
     reconcile,
 )
 from distrain.service.decisions.world import JobOrder, SchedulerAnswer, Silence, Workers
@@ -181,14 +179,7 @@ def test_only_what_changed_is_written() -> None:
     now = replace(HANDED, **row)
     assert reconcile(now, seen, a_cluster(), NOW_S + 100) == ()
     further = seen.model_copy(update={"step": 6})
-    written_s = [
-        later_s
-        for later_s in range(1, 21)
-        if reconcile(now, further, a_cluster(), NOW_S + later_s, progress_every_s=10.0)
-    ]
-    assert written_s == list(range(written_s[0], 21)), "once its moment has come"
-    assert written_s[0] <= 10
-    (figures,) = reconcile(now, further, a_cluster(), NOW_S + 20, progress_every_s=10.0)
+    (figures,) = reconcile(now, further, a_cluster(), NOW_S + 1)
     assert isinstance(figures, Write)
     assert set(figures.columns) == {"progress", "observed_at_s"}, "told as progress, not as state"
 
@@ -203,28 +194,6 @@ def test_ranks_of_an_attempt_stay_known_while_the_next_has_no_places() -> None:
     (take,) = reconcile(replace(HANDED, **row), again, a_cluster(), NOW_S)
     assert isinstance(take, Write)
     assert take.columns["progress"] == {"step": 6, "gpus": 3, "ranks": 3}
-
-
-def test_figures_of_a_cluster_are_written_at_the_same_moment() -> None:
-    first_s = {}
-    for cluster in ("a", "b", "c", "d"):
-        for observed_s in (NOW_S, NOW_S + 0.001):
-            job = replace(HANDED, cluster=cluster, state="running", observed_at_s=observed_s)
-            job = replace(job, attempt=1, progress={"step": 5}, started_at_s=1.0)
-            seen = a_sighting(job, "running", attempt=1, step=6)
-            first_s[cluster, observed_s] = next(
-                later_s
-                for later_s in range(1, 12)
-                if reconcile(job, seen, a_cluster(), NOW_S + later_s, progress_every_s=10.0)
-            )
-    assert all(first_s[name, NOW_S] == first_s[name, NOW_S + 0.001] for name, _ in first_s)
-    assert len(set(first_s.values())) > 1, "not those of all clusters at once"
-
-
-def test_the_moments_stay_while_jobs_come_and_go() -> None:
-    assert len({progress_every_s(num_jobs) for num_jobs in range(900, 1000)}) == 1
-    every_s = [(num_jobs, progress_every_s(num_jobs)) for num_jobs in range(150, 1125)]
-    assert all(min(n / PROGRESS_PER_S, 15.0) <= s <= 1.19 * n / PROGRESS_PER_S for n, s in every_s)
 
 
 def test_priority_changes_reach_a_job_that_waits_there() -> None:
