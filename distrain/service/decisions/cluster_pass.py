@@ -64,7 +64,6 @@ class Pass:
     max_losses: int = MAX_SCHEDULER_LOSSES
     most_workers: int | None = None  # the largest number of workers, if the service sets it
     growth: str = ""  # why requested workers have not started
-    hold: str = ""  # why no job may be handed over now; "" if jobs may
     # the result: how many workers the cluster should have; `None` if not computed
     wanted_workers: int | None = None
     rows: dict[str, Job] = field(default_factory=dict)  # the jobs by id, as they are now
@@ -179,8 +178,6 @@ class Pass:
             self.wanted_workers = workers_wanted(
                 *told, most=self.most_workers, min_ranks=self.min_ranks, elsewhere=elsewhere
             )
-        if self.hold:
-            return [], {job.id: self.hold for job in waiting}
         return admit(*told, min_ranks=self.min_ranks, elsewhere=elsewhere)
 
     def _admit(self) -> None:

@@ -123,7 +123,6 @@ class ClusterLoop:
             starting=self._contact.starting,
             most_workers=self._contact.most_workers,
             growth=scaling.words if scaling else "",
-            hold=scaling.hold if scaling else "",
         )
 
     def _scale(self) -> None:
@@ -163,7 +162,7 @@ class ClusterLoop:
             "url": contact.url,
             "workers": asdict(memory.workers) if memory.answers else None,
             "wanted_workers": self._wanted_workers,
-            "message": (scaling.hold or scaling.words) if scaling else "",
+            "message": scaling.words if scaling else "",
             "jobs": len(alive),
             "pass_s": round(self.pass_s, 3),
         }
