@@ -134,7 +134,7 @@ class World:
             self.scheduler.stamp(seen.model_copy(update={"recorded": True}))
 
     def forget(self) -> None:
-        """Ended jobs become tombstones once the service has asked for what came after their end."""
+        """Ended jobs become tombstones: so late that the service has asked for what came after."""
         scheduler = self.scheduler
         for seen in [seen for seen in scheduler.jobs.values() if seen.is_final]:
             if scheduler.changed[seen.id] > scheduler.acknowledged:

@@ -135,8 +135,7 @@ def _order(
 
 def _changes(api: CoordinatorApi, request: Request) -> Answer:
     collect_s = 1e-3 * min(request.number("collect_ms", 0), _MOST_COLLECT_MS)
-    since, service = request.number("since", 0), request.text("service")
-    return 200, api.changes_text(since, request.text("epoch"), service, collect_s)
+    return 200, api.changes_text(request.number("since", 0), request.text("epoch"), collect_s)
 
 
 def _workers(api: CoordinatorApi, _: Request) -> Answer:

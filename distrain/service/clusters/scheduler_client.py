@@ -160,11 +160,10 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
         """Return the jobs that changed after the revision `since` of an epoch.
 
         If the scheduler has another epoch, it returns all jobs. If they are too many for one
-        answer, its `more` is True; pass its `revision` as `since` to get the others. The call also
-        acknowledges the changes up to `since`. The scheduler may delay changes of metrics alone for
-        up to `collect_s` seconds, to send them together.
+        answer, its `more` is True; pass its `revision` as `since` to get the others. The scheduler
+        may delay changes of metrics alone for up to `collect_s` seconds, to send them together.
         """
-        query = {"since": str(since), "service": self.service}
+        query = {"since": str(since)}
         if collect_s:
             query["collect_ms"] = str(round(1e3 * collect_s))
         if epoch is not None:
