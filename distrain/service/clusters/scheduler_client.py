@@ -6,7 +6,6 @@ unknown. An answer with values of wrong types, or with other numbers that a data
 raises Unreachable.
 """
 
-import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
@@ -19,7 +18,6 @@ from distrain.errors import ClusterError, DistrainError
 from distrain.jobs.api_answers import Job, Preflight
 from distrain.jobs.job_view import known_fields
 from distrain.jobs.status import LARGEST, is_storable, job_of_scheduler, storable
-from distrain.service.clusters.answers import content_of
 from distrain.service.decisions.world import SchedulerAnswer, Workers
 from distrain.service.settings import TlsFiles
 
@@ -51,8 +49,6 @@ Answer = TypeVar("Answer")
 
 CONNECT_S = 2.0
 READ_S = 5.0
-WHOLE_ANSWER_S = 30.0  # for a whole response, however slowly it arrives
-MOST_ANSWER_BYTES = 32 * 2**20  # schedulers limit their responses to 4 MiB
 _OF_PROXIES = (502, 503, 504)
 
 
@@ -187,16 +183,15 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
 
     def _ask(self, method: str, path: str, **request: Any) -> tuple[int, dict[str, Any]]:
         try:
-            with self._http.stream(method, f"/distrain/v1/{path}", **request) as answer:
-                return answer.status_code, self._document(answer)
-        except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
+            answer = self._http.request(method, f"/distrain/v1/{path}", **request)
+        except httpx2.HTTPError as error:
             raise self._unreachable(str(error) or repr(error), error) from error
+        return answer.status_code, self._document(answer)
 
     def _document(self, answer: httpx2.Response) -> dict[str, Any]:
         status = answer.status_code
-        content = content_of(answer, MOST_ANSWER_BYTES, time.monotonic() + WHOLE_ANSWER_S)
         try:
-            document = from_json(content, allow_inf_nan=False)
+            document = from_json(answer.content, allow_inf_nan=False)
         except ValueError:
             document = None
         if isinstance(document, dict) and 200 <= status < 300:

@@ -13,7 +13,6 @@ from scripted_service import Reply, ScriptedService
 
 from distrain.errors import ClusterError
 from distrain.jobs.api_answers import Job
-from distrain.service.clusters import scheduler_client
 from distrain.service.clusters.scheduler_client import Refused, SchedulerClient, Unreachable
 from distrain.service.settings import TlsFiles
 
@@ -191,15 +190,6 @@ def test_what_a_refusal_says_has_an_end() -> None:
     assert len(caught.value.message) < 10_000
     assert caught.value.ended is not None
     assert len(caught.value.ended.message or "") < 10_000
-
-
-def test_an_answer_without_end_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler_client, "MOST_ANSWER_BYTES", 1000)
-    with answering(200, {"x": "y" * 1000}) as client, pytest.raises(Unreachable):
-        client.changes()
-    monkeypatch.setattr(scheduler_client, "WHOLE_ANSWER_S", -1.0)
-    with answering(200, {}) as client, pytest.raises(Unreachable):
-        client.changes()
 
 
 def test_nobody_there() -> None:
