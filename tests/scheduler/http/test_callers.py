@@ -71,8 +71,8 @@ def test_with_a_token_a_foreign_page_may_read_but_give_no_order(
 
 
 BODIES = {
-    "": "not JSON",
-    "[" * 100_000: "not JSON",
+    "": "Invalid JSON",
+    "[" * 100_000: "Invalid JSON",
     "[]": "valid dictionary",
     '{"service": "", "first_attempt": 1}': "service",
     '{"service": "s", "first_attempt": true}': "first_attempt",
