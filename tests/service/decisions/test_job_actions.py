@@ -20,7 +20,7 @@ from distrain.service.decisions.job_actions import (
     handed_over,
     reconcile,
 )
-from distrain.service.decisions.world import JobOrder, SchedulerAnswer, Silence, Workers
+from distrain.service.decisions.world import JobOrder, SchedulerAnswer, Workers
 from distrain.service.values import Change, Event, Intent, Job, Phase, Quota
 
 HANDING = a_job(phase=Phase.HANDING_OVER, epoch="boot-1")
@@ -36,7 +36,7 @@ def _cancelled(job: Job) -> Job:
 
 
 def _written(
-    memory: Memory, jobs: list[Job], answer: SchedulerAnswer | Silence, now_s: float, **more: Any
+    memory: Memory, jobs: list[Job], answer: SchedulerAnswer, now_s: float, **more: Any
 ) -> list[Change]:
     """What a pass writes after an answer of the scheduler."""
     written: list[Change] = []
@@ -51,11 +51,12 @@ def _written(
 
 
 def test_why_a_job_waits_is_told_after_the_clock_was_put_back() -> None:
-    memory, job, starts = Memory("gpu"), a_job(), {"starting": True}
-    assert _written(memory, [job], Silence(), NOW_S, hold="one", **starts)
-    job = replace(job, why_pending="one")  # and then not too often
-    assert not _written(memory, [job], Silence(), NOW_S + 1, hold="two", **starts)
-    assert _written(memory, [job], Silence(), NOW_S - 86_400, hold="two", **starts)
+    memory, job = Memory("gpu"), replace(a_job(), num_ranks=2)
+    answer = SchedulerAnswer("boot-1", 1, workers=Workers(1, 1, 1))
+    [change] = _written(memory, [job], answer, NOW_S, growth="one")
+    job = replace(job, why_pending=change.columns["why_pending"])  # and then not too often
+    assert not _written(memory, [job], answer, NOW_S + 1, growth="two")
+    assert _written(memory, [job], answer, NOW_S - 86_400, growth="two")
 
 
 def test_jobs_that_are_there_use_the_quota_of_those_that_wait() -> None:
