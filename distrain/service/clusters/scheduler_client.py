@@ -14,11 +14,10 @@ import httpx2
 from pydantic_core import from_json
 
 from distrain.client.retries import certificate_hint
-from distrain.errors import ClusterError, DistrainError
 from distrain.jobs.api_answers import Job, Preflight
 from distrain.jobs.job_view import known_fields
-from distrain.jobs.status import LARGEST, is_storable, job_of_scheduler, storable
-from distrain.service.decisions.world import SchedulerAnswer, Workers
+from distrain.jobs.status import LARGEST, is_storable, job_of_scheduler
+from distrain.service.decisions.world import Refused, SchedulerAnswer, Unreachable, Workers
 from distrain.service.settings import TlsFiles
 
 _MOST_OF_AN_EPOCH = 300
@@ -50,31 +49,6 @@ Answer = TypeVar("Answer")
 CONNECT_S = 2.0
 READ_S = 5.0
 _OF_PROXIES = (502, 503, 504)
-
-
-class Unreachable(ClusterError):
-    """A scheduler sent no readable answer; it may still have carried out the order."""
-
-
-class Refused(DistrainError):
-    """A scheduler rejected an order, and has not carried it out.
-
-    `code` and `status` are those of its error response. `ended` is the job if the order came after
-    its end.
-    """
-
-    def __init__(
-        self, code: str, status: int, document: Mapping[str, Any], ended: Job | None = None
-    ):
-        self.code = code
-        self.status = status
-        self.ended = ended
-        hint = document.get("hint")
-        super().__init__(
-            storable(str(document.get("detail", f"the scheduler answered {status}"))),
-            where={"code": code},
-            hint=str(hint) if hint else None,
-        )
 
 
 class SchedulerClient(AbstractContextManager["SchedulerClient"]):

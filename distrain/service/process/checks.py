@@ -12,7 +12,8 @@ from distrain.errors import DistrainError, OutputError, Unavailable
 from distrain.service.clusters.choosing import make_launcher
 from distrain.service.clusters.kube_api import KubeRefused
 from distrain.service.clusters.launcher import Scalable, SchedulerAddress
-from distrain.service.clusters.scheduler_client import Refused, SchedulerClient
+from distrain.service.clusters.scheduler_client import SchedulerClient
+from distrain.service.decisions.world import Refused
 from distrain.service.settings import ClusterProfile, Settings
 from distrain.service.store.store import Store, open_store
 from distrain.storage.objects import Changed, Objects

@@ -11,7 +11,7 @@ from order_site import SPEC, OrderSite, no_token as no_token, on_order_site
 from distrain.jobs.spec import parse_spec
 from distrain.launch.job_handle import _NO_PROGRESS
 from distrain.scheduler.lifecycle.messages import Cancel
-from distrain.service.clusters.scheduler_client import Refused
+from distrain.service.decisions.world import Refused
 
 
 async def refused(call: Any) -> Refused:

@@ -13,7 +13,8 @@ from scripted_service import Reply, ScriptedService
 
 from distrain.errors import ClusterError
 from distrain.jobs.api_answers import Job
-from distrain.service.clusters.scheduler_client import Refused, SchedulerClient, Unreachable
+from distrain.service.clusters.scheduler_client import SchedulerClient
+from distrain.service.decisions.world import Refused, Unreachable
 from distrain.service.settings import TlsFiles
 
 JOB = {
