@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from distrain.jobs.run_paths import RunPaths
 
 
@@ -77,8 +79,4 @@ class Assignment:
     @classmethod
     def loads(cls, text: str) -> "Assignment":
         """Return the assignment for the text of `dumps`."""
-        fields = json.loads(text)
-        fields["world"] = World(**fields["world"])
-        if fields["rendezvous"]:
-            fields["rendezvous"] = Rendezvous(**fields["rendezvous"])
-        return cls(**fields)
+        return TypeAdapter(cls).validate_json(text)

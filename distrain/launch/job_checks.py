@@ -30,7 +30,7 @@ from distrain.runs.sinks.choosing import open_sinks
 from distrain.schema.schema import Schema
 from distrain.storage.folder import open_folder
 from distrain.storage.inputs import PARQUET_SUFFIXES, list_inputs
-from distrain.storage.outputs import check_place
+from distrain.storage.outputs import check_place, nearest_existing
 
 if TYPE_CHECKING:
     import torch
@@ -254,9 +254,7 @@ def _check_free_space(folder: str, needed_bytes: int) -> None:
 
     Each rank checks this again when an epoch begins and it reserves the space for its files.
     """
-    place = Path(folder).absolute()
-    nearest = next(path for path in (place, *place.parents) if path.exists())
-    free_bytes = shutil.disk_usage(nearest).free
+    free_bytes = shutil.disk_usage(nearest_existing(Path(folder).absolute())).free
     if free_bytes < needed_bytes:
         raise OutputError(
             f"the full shuffle needs up to {byte_size(needed_bytes)} on this disk, which has "

@@ -60,14 +60,17 @@ from distrain.workers.worker_shutdown import NannyLeavePlugin
 
 PLUGIN_NAME = "distrain-coordinator"
 TICK_MS = 100
-KEPT_JOBS = 200  # ended jobs that stay visible; the oldest are forgotten first
-MOST_KEPT_JOBS = 1000  # the same limit, including jobs whose end a service has not seen yet
+KEPT_JOBS = 500
+"""Ended jobs that stay visible; the oldest are forgotten first.
+
+A service must ask for changes before as many further jobs have ended.
+"""
 PROGRESS_BYTES = 4 * 2**20
 """The memory limit of a job's progress, enough for some minutes.
 
 Commands that follow a job read new entries 5 times a second.
 """
-ENDED_PROGRESS_BYTES = 2**20  # the same for ended jobs, applied when another job is submitted
+ENDED_PROGRESS_BYTES = 2**19  # the same for ended jobs, applied when another job is submitted
 
 log = logging.getLogger("distrain.coordinator")
 
@@ -80,8 +83,6 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
 
     name = PLUGIN_NAME
     idempotent = True  # a second client must not replace a coordinator that runs jobs
-    # returns True if the service that submitted a job has not seen its last change yet
-    is_unseen: Callable[[str], bool] = staticmethod(lambda job_id: False)
     _started = False
 
     async def start(self, scheduler: Scheduler) -> None:
@@ -364,15 +365,10 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
 
     def _forget_old_jobs(self) -> None:
         ended = [job_id for job_id, job in self.lifecycle.jobs.items() if job.state.is_final]
-        seen = [job_id for job_id in ended if not self.is_unseen(job_id)]
-        for job_id in seen[: max(0, len(ended) - KEPT_JOBS)]:
+        for job_id in ended[:-KEPT_JOBS]:
             self._bury(job_id)
-        left = [job_id for job_id in ended if job_id in self.lifecycle.jobs]
-        for job_id in left[: max(0, len(left) - MOST_KEPT_JOBS)]:
-            self._bury(job_id)
-        for job_id in ended:
-            if job_id in self.collectors:
-                self.collectors[job_id].entries.limit(ENDED_PROGRESS_BYTES)
+        for job_id in ended[-KEPT_JOBS:]:
+            self.collectors[job_id].entries.limit(ENDED_PROGRESS_BYTES)
 
     def _bury(self, job_id: str) -> None:
         service = self.histories[job_id].service

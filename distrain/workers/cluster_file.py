@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from distrain.jobs.job_view import known_fields
+from pydantic import TypeAdapter
+
 from distrain.storage.outputs import translated_errors
 from distrain.storage.unfinished import boot_id, started_ticks
 from distrain.workers.secrets import PRIVATE_MODE, write_private
@@ -61,10 +62,8 @@ class StartedCluster:
 def read_started(folder: Path) -> StartedCluster | None:
     """Return the content of a folder's `state.json`; `None` if it is missing or invalid."""
     try:
-        values = json.loads((folder / STATE_FILE).read_bytes())
-        process = ProcessId(**values.pop("process"))
-        return StartedCluster(process, **known_fields(StartedCluster, values))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return TypeAdapter(StartedCluster).validate_json((folder / STATE_FILE).read_bytes())
+    except (OSError, ValueError):
         return None
 
 

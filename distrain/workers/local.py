@@ -14,7 +14,7 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.forkserver import ensure_running
@@ -152,7 +152,6 @@ def local_cluster(
     }
     _check_main_guard()
     _check_no_task()
-    check_dask_settings()
     gpus = check_this_machine(num_workers, device)
     given = dask.config.get(_PRELOAD_KEY, None) or []
     preloads = [given] if isinstance(given, str) else list(given)
@@ -292,44 +291,6 @@ def _check_no_task() -> None:
             hint="In a task, train with resources.backend: inline; or call it outside of tasks, "
             "with the cluster's client as `scheduler`.",
         )
-
-
-_Kind = tuple[Callable[[Any], object], str]
-"""A parser that raises an error for an invalid value, and a description of valid values."""
-
-_TIMES = (
-    "comm.timeouts.connect",
-    "comm.timeouts.tcp",
-    "scheduler.worker-ttl",
-    "worker.lifetime.duration",
-    "worker.lifetime.stagger",
-    "deploy.lost-worker-timeout",
-)
-_SIZES = ("worker.memory.max-spill", "scheduler.default-data-size", "comm.shard")
-_SHARES = ("target", "spill", "pause", "terminate")
-
-
-def check_dask_settings() -> None:
-    """Raise `ClusterError` for an invalid Dask setting, on which Dask would fail only later."""
-    import dask
-    from dask.utils import parse_bytes, parse_timedelta
-
-    kinds: dict[str, _Kind] = {}
-    kinds |= dict.fromkeys(_TIMES, (parse_timedelta, "a time such as 30s"))
-    kinds |= dict.fromkeys(_SIZES, (parse_bytes, "a size such as 4GiB"))
-    share: _Kind = (float, "a share such as 0.8, or false")
-    kinds |= dict.fromkeys((f"worker.memory.{name}" for name in _SHARES), share)
-    for name, (parse, what) in kinds.items():
-        value = dask.config.get(f"distributed.{name}", None)
-        try:
-            if value not in (None, False):
-                parse(value)
-        except (ValueError, TypeError, KeyError):
-            variable = f"DASK_DISTRIBUTED__{name.upper().replace('.', '__').replace('-', '_')}"
-            raise ClusterError(
-                f"Dask's setting distributed.{name} is {value!r}, which is not {what}",
-                hint=f"Correct it in ~/.config/dask or in {variable}.",
-            ) from None
 
 
 def dashboard_link(client: Any) -> str:

@@ -10,7 +10,6 @@ from typing import Any
 
 from distrain.errors import ClusterError
 from distrain.workers.local import (
-    check_dask_settings,
     check_this_machine,
     local_cluster,
     local_threads,
@@ -33,8 +32,8 @@ def connect(scheduler: Any, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator
 
     Raises:
         ClusterError: The scheduler does not answer in time; the server at the address is not a
-            Dask scheduler; a Dask setting is invalid; no certificate is configured for a `tls://`
-            address; or `scheduler` is closed, asynchronous, or not one of the above.
+            Dask scheduler; no certificate is configured for a `tls://` address; or `scheduler` is
+            closed, asynchronous, or not one of the above.
     """
     from distributed import Client
 
@@ -49,7 +48,6 @@ def connect(scheduler: Any, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator
             yield own
         return
     address = scheduler
-    check_dask_settings()
     _check_certificates(address)
     try:
         # Checked first, since a Client that fails to connect logs errors much later. In a thread,
@@ -164,50 +162,6 @@ class ClusterRequest:
     in_process: bool = False  # whether a new cluster consists of threads of this process
 
 
-@dataclass(frozen=True)
-class WorkerSource:
-    """A way to get a cluster."""
-
-    serves: Callable[[ClusterRequest], bool]  # whether it can serve a request
-    opening: Callable[[ClusterRequest], str]  # the progress text while opening
-    # returns a context manager that yields a `distributed.Client`, and stops what it started;
-    # raises `ClusterError` if the scheduler does not answer, or if there are too few resources
-    open: Callable[[ClusterRequest], AbstractContextManager[Any]]
-    # raises those errors of `open` that can be found without starting anything
-    check: Callable[[ClusterRequest], object] = lambda request: None
-
-
-SOURCES: tuple[WorkerSource, ...] = (
-    WorkerSource(  # not checked here: jobs wait at the scheduler for workers
-        serves=lambda request: request.scheduler is not None,
-        opening=lambda request: f"connecting to {address_of(request.scheduler)}",
-        open=lambda request: connect(request.scheduler),
-    ),
-    WorkerSource(
-        serves=lambda request: request.in_process,
-        opening=lambda request: "starting threads",
-        open=lambda request: local_threads(request.num_workers * request.threads_per_worker),
-    ),
-    WorkerSource(
-        serves=lambda request: True,
-        opening=lambda request: "starting the cluster",
-        open=lambda request: local_cluster(
-            request.num_workers,
-            request.threads_per_worker,
-            request.device,
-            request.dashboard_address,
-        ),
-        check=lambda request: check_this_machine(request.num_workers, request.device),
-    ),
-)
-"""The sources of workers. The first that serves a request is used; the last serves any request."""
-
-
-def source_of(request: ClusterRequest) -> WorkerSource:
-    """Return the first of `SOURCES` that serves a request."""
-    return next(source for source in SOURCES if source.serves(request))
-
-
 @contextmanager
 def open_cluster(
     request: ClusterRequest, say: Callable[[str], None] = lambda _: None
@@ -217,10 +171,8 @@ def open_cluster(
     `say` is called with a text on what is done. Raises `ClusterError` if the cluster does not
     answer or start.
     """
-    source = source_of(request)
-    say(source.opening(request))
     with ExitStack() as opened:
-        client = opened.enter_context(source.open(request))
+        client = opened.enter_context(_cluster_for(request, say))
         try:
             yield client
         finally:
@@ -230,9 +182,28 @@ def open_cluster(
                 opened.close()
 
 
+def _cluster_for(
+    request: ClusterRequest, say: Callable[[str], None]
+) -> AbstractContextManager[Any]:
+    if request.scheduler is not None:
+        say(f"connecting to {address_of(request.scheduler)}")
+        return connect(request.scheduler)
+    if request.in_process:
+        say("starting threads")
+        return local_threads(request.num_workers * request.threads_per_worker)
+    say("starting the cluster")
+    return local_cluster(
+        request.num_workers,
+        request.threads_per_worker,
+        request.device,
+        request.dashboard_address,
+    )
+
+
 def check_cluster(request: ClusterRequest) -> None:
     """Raise `ClusterError` if the request needs a local cluster that this machine cannot start.
 
     Starts nothing.
     """
-    source_of(request).check(request)
+    if request.scheduler is None and not request.in_process:
+        check_this_machine(request.num_workers, request.device)

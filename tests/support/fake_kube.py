@@ -35,15 +35,6 @@ class Workload:
     selector: str = "app=workers"
 
 
-class Clock:
-    """In place of `time`: no real time passes."""
-
-    now_s = 0.0
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-
 class _Refusal(Exception):
     def __init__(self, code: int, reason: str, message: str):
         self.code, self.reason, self.message = code, reason, message
@@ -66,8 +57,8 @@ class FakeKube:
     Attributes:
         account: The folder that a pod's service account is mounted at, with the present token.
         rules: Verbs on resources that the account is allowed.
-        faults: What happens to the next requests: `close` (before it is done), `lose` (after),
-            a status, or a function to be called before.
+        faults: What happens to the next requests: `close` (before it is done), a status, or a
+            function to be called before.
         asked: Method, path and status of each answer.
         changed: Called with a workload's new number of replicas.
     """
@@ -255,9 +246,6 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             status, document = kube.answer(self.command, self.path, self.headers, body)
         kube.asked.append((self.command, self.path, status))
-        if fault == "lose":
-            self.close_connection = True
-            return
         content = json.dumps(document).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")

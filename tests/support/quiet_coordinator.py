@@ -31,9 +31,7 @@ def watched_changes(
     coordinator: CoordinatorPlugin, clock: Callable[[], float] = time.monotonic
 ) -> Changes:
     """The changes of its jobs, as the HTTP routes serve them."""
-    changes = Changes(Monitor(coordinator), clock)
-    coordinator.is_unseen = changes.is_unseen
-    return changes
+    return Changes(Monitor(coordinator), clock)
 
 
 def say(coordinator: CoordinatorPlugin, job_id: str, *texts: str) -> None:

@@ -6,6 +6,7 @@ row is written.
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,12 +14,10 @@ from service_jobs import a_job
 
 from distrain.jobs.api_answers import Job as SeenJob
 from distrain.service.decisions.world import (
-    Accepted,
     JobOrder,
-    Outcome,
-    Refusal,
+    Refused,
     SchedulerAnswer,
-    Silence,
+    Unreachable,
     Workers,
 )
 from distrain.service.values import Change, Intent, Job, Phase
@@ -134,7 +133,7 @@ class World:
             self.scheduler.stamp(seen.model_copy(update={"recorded": True}))
 
     def forget(self) -> None:
-        """Ended jobs become tombstones once the service has asked for what came after their end."""
+        """Ended jobs become tombstones: so late that the service has asked for what came after."""
         scheduler = self.scheduler
         for seen in [seen for seen in scheduler.jobs.values() if seen.is_final]:
             if scheduler.changed[seen.id] > scheduler.acknowledged:
@@ -159,17 +158,17 @@ class World:
 
     # --- commands
 
-    def put(self, order: Order) -> Accepted | Refusal:
+    def put(self, order: Order) -> None:
         """The scheduler gets a PUT, now or late."""
         scheduler = self.scheduler
         if order.epoch != scheduler.epoch:
-            return Refusal("epoch_changed")
+            raise Refused("epoch_changed", 409, {})
         live = scheduler.jobs.get(order.job_id)
         if live is not None and not live.is_final:
-            return Accepted()
+            return
         ended = self._ended(order.job_id)
         if ended is not None and order.first_attempt <= ended.attempt:
-            return Refusal("ended", ended=ended)
+            raise Refused("ended", 410, {}, ended)
         seen = SeenJob(
             id=order.job_id,
             state="pending",
@@ -178,7 +177,6 @@ class World:
             priority=order.priority,
         )
         scheduler.stamp(seen)
-        return Accepted()
 
     def _ended(self, job_id: str) -> SeenJob | None:
         """The later one of a job's two ends: as it is listed, and its tombstone."""
@@ -191,12 +189,12 @@ class World:
         ]
         return max(ends, key=lambda seen: seen.attempt, default=None)
 
-    def cancelled(self, job_id: str, first_attempt: int) -> Accepted | Refusal:
+    def cancelled(self, job_id: str, first_attempt: int) -> None:
         """The scheduler gets a cancellation of all submissions up to one, now or late."""
         scheduler, seen = self.scheduler, self.scheduler.jobs.get(job_id)
         if seen is not None and not seen.is_final:
             if seen.first_attempt > first_attempt:
-                return Refusal("later_submission")
+                raise Refused("later_submission", 409, {})
             row = self.rows[job_id]
             of_row = row.phase is not Phase.FINAL and row.first_attempt == seen.first_attempt
             assert not of_row or row.intent is Intent.CANCEL, f"{row} is cancelled"
@@ -206,14 +204,14 @@ class World:
             scheduler.tombstones[job_id] = ended = SeenJob(
                 id=job_id, state="cancelled", attempt=first_attempt, first_attempt=first_attempt
             )
-        was_live = seen is not None and not seen.is_final
-        return Accepted() if was_live else Refusal("ended", ended=ended)
+        if seen is None or seen.is_final:
+            raise Refused("ended", 410, {}, ended)
 
     # --- what passes ask
 
-    def poll(self, epoch: str | None, since: int) -> SchedulerAnswer | Silence:
+    def poll(self, epoch: str | None, since: int) -> SchedulerAnswer:
         if not self.answers:
-            return Silence("no answer")
+            raise Unreachable("no answer")
         scheduler = self.scheduler
         since = since if epoch == scheduler.epoch else 0
         scheduler.acknowledged = max(since, scheduler.acknowledged)
@@ -240,14 +238,14 @@ class World:
             self._change(row, columns)
         return skipped
 
-    def order(self, job_id: str, order: JobOrder) -> Accepted | Refusal:
+    def order(self, job_id: str, order: JobOrder) -> None:
         """The scheduler gets an order about a job."""
         if order.name == "cancel":
-            return self.cancelled(job_id, order.words["first_attempt"])
+            self.cancelled(job_id, order.words["first_attempt"])
+            return
         seen = self.scheduler.jobs.get(job_id)
         if seen is not None and seen.first_attempt == order.words["first_attempt"]:
             self.scheduler.stamp(seen.model_copy(update={"priority": order.words["priority"]}))
-        return Accepted()
 
 
 @dataclass
@@ -280,19 +278,19 @@ class Seat:
     def ranks_in_use(self, projects: Sequence[str]) -> dict[str, int]:
         return dict.fromkeys(projects, 0)
 
-    def changes(self, epoch: str | None, since: int) -> SchedulerAnswer | Silence:
+    def changes(self, epoch: str | None, since: int) -> SchedulerAnswer:
         if self.fate == "no poll":
-            return Silence("no answer")
+            raise Unreachable("no answer")
         for other in self.world.seats:
             other.overtaken |= other is not self
         return self.world.poll(epoch, since)
 
-    def put(self, job: Job) -> Outcome:
+    def put(self, job: Job) -> None:
         order = Order(job.id, job.first_attempt, job.epoch, job.priority)
-        return self._command(lambda: self.world.put(order))
+        self._command(lambda: self.world.put(order))
 
-    def send(self, job_id: str, order: JobOrder) -> Outcome:
-        return self._command(lambda: self.world.order(job_id, order))
+    def send(self, job_id: str, order: JobOrder) -> None:
+        self._command(lambda: self.world.order(job_id, order))
 
     def prepare(self, job: Job) -> int:
         return self.world.attempts[job.id]
@@ -300,10 +298,13 @@ class Seat:
     def finish(self, job: Job, columns: Mapping[str, Any]) -> None:
         return None
 
-    def _command(self, arrive: Callable[[], Outcome]) -> Outcome:
+    def _command(self, arrive: Callable[[], None]) -> None:
         if self.fate == "late":
             self.world.under_way.append(arrive)
         if not self.world.answers or self.fate in ("lost", "late"):
-            return Silence("no answer")
-        answer = arrive()
-        return Silence("no answer") if self.fate == "answer lost" else answer
+            raise Unreachable("no answer")
+        if self.fate == "answer lost":
+            with suppress(Refused):
+                arrive()
+            raise Unreachable("no answer")
+        arrive()

@@ -2,12 +2,14 @@
 
 import random
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from service_model import SERVICE, Seat, World
 from stepped import Stepped
 
 from distrain.service.decisions.cluster_pass import Pass
 from distrain.service.decisions.cluster_state import Memory
+from distrain.service.decisions.world import Refused
 from distrain.service.values import Phase
 
 MOST_JOBS = 3
@@ -100,7 +102,8 @@ class Story:
     def late_command(self) -> None:
         """A PUT or an order arrives late, out of order."""
         if late := self.world.under_way:
-            late.pop(self.draw.randrange(len(late)))()
+            with suppress(Refused):
+                late.pop(self.draw.randrange(len(late)))()
 
     def go_on(self, seconds: float) -> None:
         """Time passes."""
@@ -127,7 +130,8 @@ class Story:
         left = [job for job in world.rows.values() if job.phase is not Phase.FINAL]
         assert not left, f"these never end: {left}"
         for arrive in world.under_way:
-            arrive()
+            with suppress(Refused):
+                arrive()
         live = [seen for seen in world.scheduler.jobs.values() if not seen.is_final]
         assert not live, f"these live on: {live}"
 

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
+from distrain.errors import DistrainError
+
 
 class _Killed(BaseException):
     """The function's process is gone."""
@@ -36,7 +38,8 @@ class Stepped:
     def step(self) -> str | None:
         """Let it run to its next call and make that call; its name, or `None` at the end.
 
-        Raises what the call or the function raises. After an error of the call, `kill` it.
+        Raises what the call or the function raises; after an error of the call, `kill` it. A
+        `DistrainError` of the call is one of its answers: the function gets it.
         """
         if self._thread.ident is None:
             self._thread.start()
@@ -44,7 +47,10 @@ class Stepped:
             self._answers.put(self._answer)
         name, args = self._calls.get()
         if name:
-            self._answer = getattr(self._target, name)(*args)
+            try:
+                self._answer = getattr(self._target, name)(*args)
+            except DistrainError as error:
+                self._answer = error
             return name
         self._thread.join()
         if args is not None:
@@ -60,7 +66,7 @@ class Stepped:
     def called(self, name: str, args: tuple[Any, ...]) -> Any:
         self._calls.put((name, args))
         answer = self._answers.get()
-        if isinstance(answer, _Killed):
+        if isinstance(answer, BaseException):
             raise answer
         return answer
 

@@ -19,7 +19,6 @@ from waiting import until
 from distrain.errors import ClusterError
 from distrain.workers import local
 from distrain.workers.local import dashboard_link, local_cluster, local_threads
-from distrain.workers.open_cluster import connect
 from distrain.workers.worker_replacement import GIVE_UP_S, WorkerReplacer, nannies_kept, why_lost
 
 FORKS = """
@@ -226,22 +225,10 @@ def test_a_program_that_logs_gets_no_records_of_dask(caplog):
     assert [record.message for record in caplog.records] == ["from the program"]
 
 
-@pytest.mark.parametrize(
-    ("setting", "value"),
-    [
-        ("distributed.comm.timeouts.connect", "soon"),
-        ("distributed.worker.memory.max-spill", "lots"),
-        ("distributed.worker.memory.terminate", "80%"),
-    ],
-)
-def test_a_setting_that_dask_cannot_use_is_named(setting, value, wording):
-    places = (local_cluster(1, 1, "cpu", ":0"), connect("tcp://127.0.0.1:1"))
-    for place in places:
-        with dask.config.set({setting: value}), pytest.raises(ClusterError) as caught, place:
-            pass
-        assert setting in caught.value.message
-        assert caught.value.hint is not None
-    wording(caught.value)
+def test_an_error_of_dask_at_the_start_is_one_line_with_a_hint():
+    with pytest.raises(ClusterError, match="soon") as caught, local._start_with({}):
+        raise ValueError("invalid time unit: soon\nmore")
+    assert caught.value.hint is not None
 
 
 def test_a_dashboards_link_that_cannot_be_filled_in_ends_nothing():

@@ -1,4 +1,4 @@
-"""Which place serves a request for workers, and what it takes to add one."""
+"""Which cluster serves a request for workers."""
 
 import importlib.util
 import os
@@ -7,8 +7,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -21,44 +20,20 @@ from distrain.workers.local import device_of_workers
 from distrain.workers.open_cluster import ClusterRequest, check_cluster, connect, open_cluster
 
 
-def check_shelf(request: ClusterRequest) -> None:
-    if request.num_workers > 2:
-        raise ClusterError("the shelf has 2 workers")
-
-
-SHELF = opening.WorkerSource(
-    serves=lambda request: (request.scheduler or "").startswith("shelf:"),
-    opening=lambda request: f"taking {request.num_workers} workers from the shelf",
-    open=lambda request: nullcontext("client"),
-    check=check_shelf,
-)
-
-
-def test_a_new_place_is_an_entry_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "SOURCES", (SHELF, *opening.SOURCES))
-    said: list[str] = []
-    with open_cluster(ClusterRequest("shelf:top", 2), said.append) as client:
-        assert client == "client"
-    assert said == ["taking 2 workers from the shelf"]
-    with pytest.raises(ClusterError):
-        check_cluster(ClusterRequest("shelf:top", 3))
-
-
 def test_a_cluster_that_does_not_close_in_time_hides_no_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     @contextmanager
-    def closes_late(_: ClusterRequest) -> Iterator[str]:
+    def closes_late(_: str) -> Iterator[str]:
         try:
             yield "client"
         finally:
             raise TimeoutError
 
-    slow = replace(SHELF, open=closes_late)
-    monkeypatch.setattr(opening, "SOURCES", (slow, *opening.SOURCES))
-    with pytest.raises(DataError), open_cluster(ClusterRequest("shelf:top")):
+    monkeypatch.setattr(opening, "connect", closes_late)
+    with pytest.raises(DataError), open_cluster(ClusterRequest("tcp://there:1")):
         raise DataError("a bad row")
-    with open_cluster(ClusterRequest("shelf:top")) as client:
+    with open_cluster(ClusterRequest("tcp://there:1")) as client:
         assert client == "client"
 
 

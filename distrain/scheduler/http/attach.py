@@ -49,7 +49,6 @@ class JobsPlugin(CoordinatorPlugin):
 
     def add_api(self, scheduler: Scheduler) -> None:
         api = CoordinatorApi(self)
-        self.is_unseen = api.changes.is_unseen
         scheduler.extensions[EXTENSION] = api
 
         def answer_request(method: str, path: str, query: str, content: bytes) -> dict[str, Any]:

@@ -26,29 +26,7 @@ class Changes:
         self.newest = 0  # the last revision
         self._watched = monitor.watched_job
         self._clock = clock
-        self._acknowledged: dict[str, int] = {}
         self._collected_s = -math.inf  # when jobs with only new progress last got new revisions
-
-    def acknowledge(self, service: str, revision: int) -> None:
-        """Note that a service has seen all changes up to a revision.
-
-        Does nothing for a service without jobs in this scheduler.
-        """
-        if any(one.service == service for one in self.coordinator.histories.values()):
-            newest = max(revision, self._acknowledged.get(service, 0))
-            self._acknowledged[service] = min(newest, self.newest)
-
-    def is_unseen(self, job_id: str) -> bool:
-        """Return True if a service submitted this job and has not acknowledged its last change.
-
-        If the job has changed since its last revision, it gets a new one.
-        """
-        history = self.coordinator.histories[job_id]
-        if history.service is None:
-            return False
-        if self._look_at(job_id):  # it may have changed since the last request
-            return True
-        return history.revision > self._acknowledged.get(history.service, 0)
 
     def since(self, revision: int, collect_s: float = 0.0) -> tuple[int, bool, list[str]]:
         """Return jobs that changed since a revision, or since the beginning if `revision` is 0.
@@ -84,21 +62,14 @@ class Changes:
         now_s = self._clock()
         is_due = now_s - self._collected_s >= collect_s
         for job_id, history in self.coordinator.histories.items():
-            if self._look_at(job_id, news=is_due or history.revision > revision) and is_due:
-                self._collected_s = now_s
-
-    def _look_at(self, job_id: str, *, news: bool = True) -> bool:
-        """Give a job a new revision if it has changed since its last; return whether it has.
-
-        Reports of its ranks count as changes only with `news`.
-        """
-        history = self.coordinator.histories[job_id]
-        now = self._fingerprint(self.coordinator.lifecycle.jobs[job_id]), history.num_reports
-        stamps = history.seen[0] != now[0] or (history.seen[1] != now[1] and news)
-        if stamps:
+            now = self._fingerprint(self.coordinator.lifecycle.jobs[job_id]), history.num_reports
+            tells_progress = is_due or history.revision > revision
+            if now[0] == history.seen[0] and (now == history.seen or not tells_progress):
+                continue
             self.newest += 1
             history.revision, history.seen = self.newest, now
-        return stamps
+            if is_due:
+                self._collected_s = now_s
 
     def _fingerprint(self, job: Job) -> tuple[object, ...]:
         waiting = tuple(r for r, status in job.ranks.items() if status.waiting_for == "storage")

@@ -25,7 +25,7 @@ class CoordinatorApi:
         self.commands = JobCommands(self.monitor)
         self.preflights = Preflights(coordinator.gangs.client)
 
-    def changes_text(self, since: int, epoch: str, service: str, collect_s: float = 0.0) -> str:
+    def changes_text(self, since: int, epoch: str, collect_s: float = 0.0) -> str:
         """Return jobs that changed since a revision, and the numbers of workers, as a JSON text.
 
         The jobs are in the order of their last changes, at most `MOST_JOBS` of them or `MOST_BYTES`
@@ -35,13 +35,10 @@ class CoordinatorApi:
             since: The `revision` of the caller's last answer; 0: begin with the first of all jobs.
             epoch: The `epoch` of that answer. If it is not the coordinator's, the scheduler was
                 restarted, and the answer begins with the first of all jobs.
-            service: The calling service, which acknowledges all changes up to `since`; "" for
-                other callers.
             collect_s: How long jobs with only new progress may be held back, to be sent together.
         """
         if epoch != self.coordinator.epoch or since > self.changes.newest:
             since = 0
-        self.changes.acknowledge(service, since)
         revision, more, jobs = self.changes.since(since, collect_s)
         head = {
             "epoch": self.coordinator.epoch,

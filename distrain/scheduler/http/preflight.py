@@ -119,7 +119,7 @@ class Preflights:
             within = f"within {WORKER_WITHIN_S + LIMIT_S:.0f} s"
             return {"could_not_check": f"no worker was free for the check {within}"}
         finally:
-            future.release()  # if the check still runs, this ends it
+            future.release()
 
     def _forget_old_ones(self) -> None:
         now_s = self._clock()

@@ -4,7 +4,6 @@ Tornado serves them below `/distrain` (`handler.py`). The same requests can be m
 connections (`answer_over_comm`).
 """
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,13 +15,7 @@ from pydantic import ValidationError
 
 from distrain.jobs.run_paths import JOB_ID
 from distrain.jobs.states import JobState
-from distrain.scheduler.http.bodies import (
-    Body,
-    PreflightOrder,
-    Refusal,
-    dumps,
-    explain,
-)
+from distrain.scheduler.http.bodies import Body, PreflightOrder, Refusal, dumps, explain
 from distrain.scheduler.http.coordinator_api import CoordinatorApi
 from distrain.scheduler.http.job_commands import ORDERS, Order
 
@@ -60,12 +53,9 @@ class Request:
     def body(self, kind: type[_BODY]) -> _BODY:
         """Return the JSON body as an object of the class `kind`; raises `Refusal` if invalid."""
         try:
-            return kind.model_validate(json.loads(self.content))
+            return kind.model_validate_json(self.content)
         except ValidationError as error:
-            mistakes = explain(error)
-        except (ValueError, RecursionError) as error:
-            mistakes = f"not JSON: {error}"
-        raise Refusal(400, "bad_request", mistakes, LISTED)
+            raise Refusal(400, "bad_request", explain(error), LISTED) from None
 
 
 Answer = tuple[int, str | dict[str, Any]]
@@ -135,8 +125,7 @@ def _order(
 
 def _changes(api: CoordinatorApi, request: Request) -> Answer:
     collect_s = 1e-3 * min(request.number("collect_ms", 0), _MOST_COLLECT_MS)
-    since, service = request.number("since", 0), request.text("service")
-    return 200, api.changes_text(since, request.text("epoch"), service, collect_s)
+    return 200, api.changes_text(request.number("since", 0), request.text("epoch"), collect_s)
 
 
 def _workers(api: CoordinatorApi, _: Request) -> Answer:

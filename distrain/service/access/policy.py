@@ -59,19 +59,18 @@ def pointer(*keys: object) -> str:
 
 
 def judge(
-    document: Mapping[str, Any],
-    limits: Limits,
-    profile: ClusterProfile,
-    *,
-    run_root: str,
-    project: str,
+    settings: Settings,
     closed: Sequence[str],
+    cluster: str,
+    project: str,
+    document: Mapping[str, Any],
 ) -> Judged:
-    """Check a spec, as JSON values, against the limits and the cluster's profile.
+    """Check a project's spec, as JSON values, against the limits and the cluster's profile.
 
-    `closed` are the `closed_places`, in which paths are not allowed. Only `run_root/project`, the
-    run folders of the project's jobs, may still be read.
+    `closed` are the settings' `closed_places`, in which paths are not allowed. Only the run folders
+    of the project's jobs on the cluster may still be read.
     """
+    limits, profile = settings.limits, settings.clusters[cluster]
     mistakes = _size_mistakes(document, limits) or _credential_mistakes(document)
     if mistakes:  # first, since later messages repeat values
         return Judged(None, tuple(mistakes))
@@ -79,7 +78,7 @@ def judge(
         spec = JobSpec.model_validate(document)
     except ValidationError as error:
         return Judged(None, tuple(_explained(error)))
-    own = f"{run_root.rstrip('/')}/{project}"
+    own = f"{settings.run_place(cluster).rstrip('/')}/{project}"
     mistakes = [
         *_path_mistakes(spec, profile, own, closed),
         *_other_mistakes(spec, profile),

@@ -6,7 +6,7 @@ from fastapi import FastAPI
 
 from distrain.service.access.policy import closed_places
 from distrain.service.api.dependencies import ApiParts
-from distrain.service.api.guards import Audit, BodyLimit, CleanAddress, RequestRates
+from distrain.service.api.guards import Audit, BodyLimit, RequestRates
 from distrain.service.api.openapi import openapi
 from distrain.service.api.problems import register
 from distrain.service.api.routes import ROUTERS
@@ -35,7 +35,6 @@ def make_app(store: Store, settings: Settings) -> FastAPI:
     # The middleware added last is called first.
     app.add_middleware(BodyLimit, limit_bytes=limits.body_bytes)
     app.add_middleware(Audit, write=store.audit)
-    app.add_middleware(CleanAddress)
     app.add_middleware(Counting, metrics=app.state.streams.metrics)
     return app
 

@@ -1,4 +1,4 @@
-"""Request rates, and middleware of all routes: body sizes, characters of URLs, audit rows."""
+"""Request rates, and middleware of all routes: body sizes and audit rows."""
 
 import asyncio
 import logging
@@ -72,19 +72,6 @@ class BodyLimit:
 
     def _refusal(self) -> Problem:
         return Problem("too_large", f"the body has more than {self._limit_bytes} bytes")
-
-
-class CleanAddress:
-    """Rejects NUL characters in paths and queries, which databases would reject later."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and ("\0" in scope["path"] or b"%00" in scope["query_string"]):
-            problem = Problem("bad_request", "the address has a NUL character")
-            return await problem.response(scope["path"].replace("\0", ""))(scope, receive, send)
-        await self._app(scope, receive, send)
 
 
 @dataclass

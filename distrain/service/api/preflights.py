@@ -19,7 +19,8 @@ from distrain.jobs.api_answers import Answer, Preflight
 from distrain.service.api.dependencies import ApiCall, ApiParts
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.clusters.choosing import make_launcher
-from distrain.service.clusters.scheduler_client import Refused, SchedulerClient, Unreachable
+from distrain.service.clusters.scheduler_client import SchedulerClient
+from distrain.service.decisions.world import Refused, Unreachable
 
 _MOST_OF_CLUSTER, _MOST = 4, 16
 """How many threads of this process may wait for one cluster's scheduler, and for all schedulers.

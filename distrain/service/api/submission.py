@@ -12,7 +12,6 @@ from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.resuming import different_fields
 from distrain.jobs.states import JobState
 from distrain.service.access.policy import (
-    Judged,
     Mistake,
     judge,
     pointer,
@@ -49,7 +48,7 @@ def checked(
     settings = call.service.settings
     quota = quota_for(call, Action.SUBMIT, request.project)
     cluster = choose_cluster(settings, request.project, request.cluster)
-    judged = judge_for(settings, call.service.closed, cluster, request.project, request.spec)
+    judged = judge(settings, call.service.closed, cluster, request.project, request.spec)
     mistakes = [Mistake(where + m.pointer, m.detail) for m in judged.mistakes]
     tags = {**(judged.spec.tags if judged.spec else {}), **request.tags}
     mistakes += tag_mistakes(tags if judged.spec else request.tags, settings.limits, "/tags")
@@ -115,21 +114,6 @@ def _trains_on(before: Mapping[str, Any], after: JobSpec) -> bool:
     more_steps = 0 if most is None else (now["max_steps"] or inf) - most
     other_end = now["early_stopping"] != before.get("early_stopping")
     return bool(min(more_epochs, more_steps) >= 0 and max(more_epochs, more_steps, other_end) > 0)
-
-
-def judge_for(
-    settings: Settings,
-    closed: Sequence[str],
-    cluster: str,
-    project: str,
-    document: Mapping[str, Any],
-) -> Judged:
-    """Return `judge`'s result for a project's spec `document` on a cluster.
-
-    `closed` are the settings' `closed_places`.
-    """
-    profile, root = settings.clusters[cluster], settings.run_place(cluster)
-    return judge(document, settings.limits, profile, run_root=root, project=project, closed=closed)
 
 
 def bad_spec(mistakes: Sequence[Mistake]) -> Problem:

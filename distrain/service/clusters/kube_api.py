@@ -3,7 +3,6 @@
 import json
 import os
 import ssl
-import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -13,30 +12,24 @@ import httpx2
 
 from distrain.client.retries import certificate_hint
 from distrain.errors import ClusterError
-from distrain.service.clusters.answers import content_of
 from distrain.service.profiles import Kubernetes
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")  # a pod's, mounted
 CONNECT_S = 2.0
 READ_S = 4.0
-WHOLE_S = 8.0  # from the creation of a `KubeApi` to its last call; a reconciler waits meanwhile
 
-_MOST_ANSWER_BYTES = 8 * 2**20
 _MOST_WORDS = 1000  # the characters of an error response that are repeated in messages
 
 
 class KubeRefused(ClusterError):
-    """The Kubernetes API answered with an error status.
-
-    If it is 500 or higher, a change may still have been made.
-    """
+    """The Kubernetes API answered with an error status."""
 
     status = 0
     of_api = False  # whether the response is a `Status` object of Kubernetes, not a proxy's
 
 
 class KubeApi(AbstractContextManager["KubeApi"]):
-    """A connection to the API for a few calls within `WHOLE_S` after the object is created.
+    """A connection to the API for a few calls.
 
     Later calls fail within a moment. Each operation of a call has a timeout, at most the time that
     is left, so the last call may end some seconds late. The token is read for each call, since
@@ -49,7 +42,6 @@ class KubeApi(AbstractContextManager["KubeApi"]):
         self._token_file = section.token_file or (account / "token" if inside else None)
         ca_file = section.ca_file or (account / "ca.crt" if inside else None)
         self.namespace = section.namespace or _text(account / "namespace", "own namespace")
-        self._until_s = time.monotonic() + WHOLE_S
         self._http = httpx2.Client(
             base_url=self.url,
             headers={"Accept": "application/json", "User-Agent": "distrain"},
@@ -74,46 +66,30 @@ class KubeApi(AbstractContextManager["KubeApi"]):
         """Apply a JSON merge patch to an object, and return it.
 
         Raises KubeRefused with the status 409 if the object has changed since the `resourceVersion`
-        in the patch. After KubeRefused with a status from 500 on, and after any other ClusterError,
-        the patch may have been applied.
+        in the patch.
         """
         return self._ask("PATCH", path, query, json.dumps(patch).encode())
 
     def _ask(
         self, method: str, path: str, query: Mapping[str, str], body: bytes | None = None
     ) -> dict[str, Any]:
-        try:
-            status, answer = self._answered(method, path, query, body)
-        except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
-            raise self._failed(error) from error
-        if not 200 <= status < 300:
-            raise self._refused(status, answer)
-        return answer
-
-    def _answered(
-        self, method: str, path: str, query: Mapping[str, str], body: bytes | None
-    ) -> tuple[int, dict[str, Any]]:
-        """Send a request; return the response's status and document.
-
-        Raises `ClusterError` if the token cannot be read or the server is not a Kubernetes API, and
-        httpx2's errors for a broken connection, a response that is too large, or a timeout.
-        """
         headers = {} if body is None else {"Content-Type": "application/merge-patch+json"}
         if self._token_file is not None:
             headers["Authorization"] = f"Bearer {_text(self._token_file, 'token')}"
-        request: dict[str, Any] = {"params": dict(query), "headers": headers, "content": body}
-        left_s = max(self._until_s - time.monotonic(), 0.1)
-        request["timeout"] = httpx2.Timeout(min(READ_S, left_s), connect=min(CONNECT_S, left_s))
-        with self._http.stream(method, path, **request) as answer:
-            content = content_of(answer, _MOST_ANSWER_BYTES, self._until_s)
-            status, document = answer.status_code, _document(content)
-            if "kind" not in document and status not in (401, 403, 429) and status < 500:
-                raise ClusterError(
-                    f"this is not a Kubernetes API: it answers {status} with something else",
-                    where={"api": self.url},
-                    hint="Check kubernetes.api_url.",
-                )
-            return status, document
+        try:
+            answer = self._http.request(method, path, params=query, headers=headers, content=body)
+        except httpx2.HTTPError as error:
+            raise self._failed(error) from error
+        status, document = answer.status_code, _document(answer.content)
+        if "kind" not in document and status not in (401, 403, 429) and status < 500:
+            raise ClusterError(
+                f"this is not a Kubernetes API: it answers {status} with something else",
+                where={"api": self.url},
+                hint="Check kubernetes.api_url.",
+            )
+        if not answer.is_success:
+            raise self._refused(status, document)
+        return document
 
     def _refused(self, status: int, answer: Mapping[str, Any]) -> KubeRefused:
         said = str(answer.get("message") or f"it answered {status}")[:_MOST_WORDS]

@@ -10,8 +10,6 @@ from distrain.service.clusters.kube_api import ACCOUNT, KubeApi, KubeRefused
 from distrain.service.clusters.launcher import AddressLauncher, LauncherState, SchedulerAddress
 from distrain.service.profiles import ClusterProfile
 
-_TRIES = 5  # of a change, since the workload's controller may change it at the same time
-
 _PODS = 50  # that are read at most
 
 
@@ -38,12 +36,9 @@ class KubernetesLauncher:
     def stop(self) -> None:
         self.shrink()
 
-    def shrink(self) -> bool:
-        """Scale down to `min_workers`; return True if there were more workers.
-
-        Also returns True if the response to the change was lost, since workers may then be ending.
-        """
-        return self._scale(lambda now: min(now, self.min_workers), lost_counts=True)
+    def shrink(self) -> None:
+        """Scale down to `min_workers`."""
+        self._scale(lambda now: min(now, self.min_workers))
 
     def state(self) -> LauncherState:
         """Return the phase; its detail has the requested and the ready workers.
@@ -67,35 +62,17 @@ class KubernetesLauncher:
             now = self._read(api)
             self._patch(api, {"spec": {"replicas": _whole(now, "spec")}}, dryRun="All")
 
-    def _scale(self, new: Callable[[int], int], *, lost_counts: bool = False) -> bool:
-        """Set the number of pods to `new(present number)`; return True if this may have changed it.
+    def _scale(self, new: Callable[[int], int]) -> None:
+        """Set the number of pods to `new(present number)`.
 
-        With `lost_counts`, returns True instead of raising if the response to a change was lost.
+        Raises KubeRefused with the status 409 if another process changes the scale meanwhile.
         """
-        tried = False
         with KubeApi(self._section, self._account) as api:
-            for tries_left in reversed(range(_TRIES)):
-                before = self._read(api)
-                now = _whole(before, "spec")
-                if new(now) == now:
-                    break  # perhaps an earlier try succeeded, but its answer was lost
-                # Two processes may scale at once; the patch is rejected if the scale has changed.
+            before = self._read(api)
+            now = _whole(before, "spec")
+            if new(now) != now:
                 as_seen = {"resourceVersion": before["metadata"].get("resourceVersion")}
-                tried = True
-                try:
-                    self._patch(api, {"metadata": as_seen, "spec": {"replicas": new(now)}})
-                except KubeRefused as refused:
-                    if refused.status >= 500 and lost_counts:
-                        return True
-                    if refused.status != 409 or not tries_left:
-                        raise
-                except ClusterError:
-                    if not lost_counts:
-                        raise
-                    return True
-                else:
-                    return True
-        return tried
+                self._patch(api, {"metadata": as_seen, "spec": {"replicas": new(now)}})
 
     def _read(self, api: KubeApi) -> dict[str, Any]:
         try:
@@ -114,8 +91,6 @@ class KubernetesLauncher:
         try:
             api.merge(f"{self._path(api)}/scale", patch, **query)
         except KubeRefused as refused:
-            if refused.status == 409:
-                raise
             raise self._explained(refused, api, "patch") from refused
 
     def _path(self, api: KubeApi) -> str:

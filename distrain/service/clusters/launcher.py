@@ -63,11 +63,8 @@ class Scalable(Launcher, Protocol):
     def start(self, num_workers: int | None = None) -> None:
         """Request at least `num_workers` workers, within the bounds; never reduce their number."""
 
-    def shrink(self) -> bool:
-        """Scale down to `min_workers`; return whether there were more workers.
-
-        Call it only while all workers are idle.
-        """
+    def shrink(self) -> None:
+        """Scale down to `min_workers`; call it only while all workers are idle."""
 
     def check(self) -> None:
         """Check that the service may set the number of workers; raises ClusterError if it may not.

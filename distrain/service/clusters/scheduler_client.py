@@ -6,7 +6,6 @@ unknown. An answer with values of wrong types, or with other numbers that a data
 raises Unreachable.
 """
 
-import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
@@ -15,12 +14,10 @@ import httpx2
 from pydantic_core import from_json
 
 from distrain.client.retries import certificate_hint
-from distrain.errors import ClusterError, DistrainError
 from distrain.jobs.api_answers import Job, Preflight
 from distrain.jobs.job_view import known_fields
-from distrain.jobs.status import LARGEST, is_storable, job_of_scheduler, storable
-from distrain.service.clusters.answers import content_of
-from distrain.service.decisions.world import SchedulerAnswer, Workers
+from distrain.jobs.status import LARGEST, is_storable, job_of_scheduler
+from distrain.service.decisions.world import Refused, SchedulerAnswer, Unreachable, Workers
 from distrain.service.settings import TlsFiles
 
 _MOST_OF_AN_EPOCH = 300
@@ -51,34 +48,7 @@ Answer = TypeVar("Answer")
 
 CONNECT_S = 2.0
 READ_S = 5.0
-WHOLE_ANSWER_S = 30.0  # for a whole response, however slowly it arrives
-MOST_ANSWER_BYTES = 32 * 2**20  # schedulers limit their responses to 4 MiB
 _OF_PROXIES = (502, 503, 504)
-
-
-class Unreachable(ClusterError):
-    """A scheduler sent no readable answer; it may still have carried out the order."""
-
-
-class Refused(DistrainError):
-    """A scheduler rejected an order, and has not carried it out.
-
-    `code` and `status` are those of its error response. `ended` is the job if the order came after
-    its end.
-    """
-
-    def __init__(
-        self, code: str, status: int, document: Mapping[str, Any], ended: Job | None = None
-    ):
-        self.code = code
-        self.status = status
-        self.ended = ended
-        hint = document.get("hint")
-        super().__init__(
-            storable(str(document.get("detail", f"the scheduler answered {status}"))),
-            where={"code": code},
-            hint=str(hint) if hint else None,
-        )
 
 
 class SchedulerClient(AbstractContextManager["SchedulerClient"]):
@@ -160,11 +130,10 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
         """Return the jobs that changed after the revision `since` of an epoch.
 
         If the scheduler has another epoch, it returns all jobs. If they are too many for one
-        answer, its `more` is True; pass its `revision` as `since` to get the others. The call also
-        acknowledges the changes up to `since`. The scheduler may delay changes of metrics alone for
-        up to `collect_s` seconds, to send them together.
+        answer, its `more` is True; pass its `revision` as `since` to get the others. The scheduler
+        may delay changes of metrics alone for up to `collect_s` seconds, to send them together.
         """
-        query = {"since": str(since), "service": self.service}
+        query = {"since": str(since)}
         if collect_s:
             query["collect_ms"] = str(round(1e3 * collect_s))
         if epoch is not None:
@@ -188,16 +157,15 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
 
     def _ask(self, method: str, path: str, **request: Any) -> tuple[int, dict[str, Any]]:
         try:
-            with self._http.stream(method, f"/distrain/v1/{path}", **request) as answer:
-                return answer.status_code, self._document(answer)
-        except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
+            answer = self._http.request(method, f"/distrain/v1/{path}", **request)
+        except httpx2.HTTPError as error:
             raise self._unreachable(str(error) or repr(error), error) from error
+        return answer.status_code, self._document(answer)
 
     def _document(self, answer: httpx2.Response) -> dict[str, Any]:
         status = answer.status_code
-        content = content_of(answer, MOST_ANSWER_BYTES, time.monotonic() + WHOLE_ANSWER_S)
         try:
-            document = from_json(content, allow_inf_nan=False)
+            document = from_json(answer.content, allow_inf_nan=False)
         except ValueError:
             document = None
         if isinstance(document, dict) and 200 <= status < 300:

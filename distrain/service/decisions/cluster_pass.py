@@ -8,6 +8,7 @@ kills the pass between any two calls.
 
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,7 +19,6 @@ from distrain.service.decisions.cluster_state import ClusterNow, Memory
 from distrain.service.decisions.job_actions import (
     CANCEL,
     MAX_SCHEDULER_LOSSES,
-    PROGRESS_EVERY_S,
     HandOver,
     PutAgain,
     Write,
@@ -30,15 +30,7 @@ from distrain.service.decisions.job_actions import (
     reconcile,
     refused,
 )
-from distrain.service.decisions.world import (
-    Accepted,
-    JobOrder,
-    NotBegun,
-    Outcome,
-    Refusal,
-    Silence,
-    World,
-)
+from distrain.service.decisions.world import JobOrder, NotBegun, Refused, Unreachable, World
 from distrain.service.values import Change, Job, Phase, Quota
 
 PATIENCE_S = 5.0  # a scheduler that is silent for a shorter time is not written as a reason to wait
@@ -63,10 +55,8 @@ class Pass:
     min_ranks: Mapping[str, int] = field(default_factory=dict)  # as for `admit`
     starting: bool = False  # whether the cluster is being started
     max_losses: int = MAX_SCHEDULER_LOSSES
-    progress_every_s: float = PROGRESS_EVERY_S  # between writes of metrics only
     most_workers: int | None = None  # the largest number of workers, if the service sets it
     growth: str = ""  # why requested workers have not started
-    hold: str = ""  # why no job may be handed over now; "" if jobs may
     # the result: how many workers the cluster should have; `None` if not computed
     wanted_workers: int | None = None
     rows: dict[str, Job] = field(default_factory=dict)  # the jobs by id, as they are now
@@ -94,9 +84,10 @@ class Pass:
 
     def _ask(self) -> None:
         while True:
-            answer = self.world.changes(self.memory.epoch, self.memory.revision)
-            if isinstance(answer, Silence):
-                self.memory.miss(answer.trouble, self.now_s)
+            try:
+                answer = self.world.changes(self.memory.epoch, self.memory.revision)
+            except (Unreachable, Refused) as error:
+                self.memory.miss(error.message, self.now_s)
                 return
             # Other services may have jobs on this scheduler, even with the same ids.
             own = tuple(seen for seen in answer.jobs if seen.service == self.service)
@@ -143,18 +134,18 @@ class Pass:
 
         Stops and returns False as soon as the scheduler does not answer.
         """
-        for job_id in self._undone:
-            job = self.rows[job_id]
-            for action in self._decide(job, self.memory.cluster()):
-                answer: Outcome | None = None
-                if isinstance(action, JobOrder):
-                    answer = self._send(job, action)
-                elif isinstance(action, PutAgain):
-                    answer = self._put(job)
-                elif isinstance(action, HandOver):
-                    answer = self._hand_over(job, action)
-                if isinstance(answer, Silence):
-                    return False
+        try:
+            for job_id in self._undone:
+                job = self.rows[job_id]
+                for action in self._decide(job, self.memory.cluster()):
+                    if isinstance(action, JobOrder):
+                        self._send(job, action)
+                    elif isinstance(action, PutAgain):
+                        self._put(job)
+                    elif isinstance(action, HandOver):
+                        self._hand_over(job, action)
+        except Unreachable:
+            return False
         return True
 
     def _tell_of_silence(self) -> None:
@@ -185,16 +176,15 @@ class Pass:
             self.wanted_workers = workers_wanted(
                 *told, most=self.most_workers, min_ranks=self.min_ranks, elsewhere=elsewhere
             )
-        if self.hold:
-            return [], {job.id: self.hold for job in waiting}
         return admit(*told, min_ranks=self.min_ranks, elsewhere=elsewhere)
 
     def _admit(self) -> None:
         chosen, why = self._admission()
-        for job in chosen[:_HAND_OVERS]:
-            answer = self._hand_over(job, HandOver(str(self.memory.epoch)))
-            if isinstance(answer, Silence):
-                return
+        try:
+            for job in chosen[:_HAND_OVERS]:
+                self._hand_over(job, HandOver(str(self.memory.epoch)))
+        except Unreachable:
+            return
         self.active = bool(chosen)
         self._tell_why(why)
 
@@ -222,9 +212,9 @@ class Pass:
 
     def _decide(self, job: Job, cluster: ClusterNow) -> tuple[Any, ...]:
         seen = self.memory.sightings.get(job.id)
-        return reconcile(job, seen, cluster, self.now_s, self.max_losses, self.progress_every_s)
+        return reconcile(job, seen, cluster, self.now_s, self.max_losses)
 
-    def _hand_over(self, job: Job, action: HandOver) -> Outcome | None:
+    def _hand_over(self, job: Job, action: HandOver) -> None:
         attempts = self.world.prepare(job)
         if isinstance(attempts, NotBegun):
             if attempts.for_now:
@@ -232,40 +222,42 @@ class Pass:
             else:  # no PUT of this submission was sent, so the job can be ended
                 columns = refused(job, attempts.reason, attempts.message, self.now_s)
                 self._commit(Change(job, columns))
-            return None
+            return
         columns = handed_over(job, action.epoch, action.losses, attempts, self.now_s)
-        if not self._commit(Change(job, columns)):
-            return None
-        return self._put(self.rows[job.id])
+        if self._commit(Change(job, columns)):
+            self._put(self.rows[job.id])
 
-    def _put(self, job: Job) -> Outcome:
-        answer = self.world.put(job)
-        if isinstance(answer, Accepted):
+    def _put(self, job: Job) -> None:
+        try:
+            self.world.put(job)
+        except Refused as error:
+            if error.code == "ended":
+                end = _tombstone(job, error.ended)
+                self._finish(job, ended(job, end, self.now_s), end)
+            elif error.code == "bad_spec":
+                self._finish(job, refused(job, "InvalidSpec", error.message, self.now_s))
+            elif error.code == _OTHERS:
+                message = f"{error.message}: submit this job with another id"
+                self._finish(job, refused(job, "InvalidSpec", message, self.now_s))
+            else:
+                self._tell_one(job, error.message)
+        else:
             accepted = {"phase": Phase.HANDED_OVER, "state": "pending", "observed_at_s": self.now_s}
             self._commit(Change(job, accepted | {"why_pending": ""}))
-        elif isinstance(answer, Refusal) and answer.code == "ended":
-            end = _tombstone(job, answer.ended)
-            self._finish(job, ended(job, end, self.now_s), end)
-        elif isinstance(answer, Refusal) and answer.code == "bad_spec":
-            columns = refused(job, "InvalidSpec", answer.message, self.now_s)
-            self._finish(job, columns)
-        elif isinstance(answer, Refusal) and answer.code == _OTHERS:
-            message = f"{answer.message}: submit this job with another id"
-            self._finish(job, refused(job, "InvalidSpec", message, self.now_s))
-        elif isinstance(answer, Refusal):
-            self._tell_one(job, answer.message)
-        return answer
 
-    def _send(self, job: Job, order: JobOrder) -> Outcome:
-        answer = self.world.send(job.id, order)
-        is_end = isinstance(answer, Refusal) and answer.code == "ended" and answer.ended
-        if is_end and order.name == CANCEL and order.words["first_attempt"] == job.first_attempt:
-            end = _tombstone(job, is_end)
-            if (columns := answered_cancel(job, end, self.now_s)) is not None:
-                self._finish(job, columns, end)
-        elif isinstance(answer, Refusal) and answer.code == _OTHERS and order.name == CANCEL:
-            self._finish(job, cancelled(job, self.now_s))
-        return answer
+    def _send(self, job: Job, order: JobOrder) -> None:
+        try:
+            self.world.send(job.id, order)
+        except Refused as error:
+            if order.name != CANCEL:
+                return
+            same = order.words["first_attempt"] == job.first_attempt
+            if error.code == "ended" and error.ended and same:
+                end = _tombstone(job, error.ended)
+                if (columns := answered_cancel(job, end, self.now_s)) is not None:
+                    self._finish(job, columns, end)
+            elif error.code == _OTHERS:
+                self._finish(job, cancelled(job, self.now_s))
 
     def _finish(self, job: Job, columns: Mapping[str, Any], seen: SeenJob | None = None) -> None:
         if self._may_write(job, columns, seen):
@@ -335,7 +327,8 @@ class Pass:
             row = self.world.job(job_id)
             if row is None or row.phase is Phase.FINAL:
                 first = self.memory.sightings[job_id].first_attempt
-                self.world.send(job_id, cancel("the service does not know this job", first))
+                with suppress(Unreachable, Refused):
+                    self.world.send(job_id, cancel("the service does not know this job", first))
 
     def _commit(self, *changes: Change) -> bool:
         """Write changes of rows to the database and to `rows`; return True if all were written.

@@ -25,11 +25,9 @@ A lost submission counts towards `MAX_SCHEDULER_LOSSES` unless it was still pend
 A submission that waits here (`queued`) is handed over by `admit`, or cancelled immediately.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from zlib import crc32
 
 from distrain.jobs.api_answers import Job as SeenJob
 from distrain.jobs.reasons import Reason
@@ -39,29 +37,6 @@ from distrain.service.decisions.world import JobOrder
 from distrain.service.values import Intent, Job, Phase
 
 MAX_SCHEDULER_LOSSES = 5  # how many times schedulers may lose one submission of a job
-PROGRESS_EVERY_S = 2.0  # between writes of metrics only; a change of state is written immediately
-PROGRESS_PER_S = 75.0  # the largest number of writes of metrics only, per second
-PROGRESS_LATE_S = 15.0  # longest interval between them for one job
-
-_STEPS_A_DOUBLING = 4
-"""How many steps the interval between writes takes to double while the number of jobs grows.
-
-The interval grows in steps: if it changed with every new job, the write times of all jobs would
-move in each pass of the reconciler, which caused three times as many writes.
-"""
-
-
-def progress_every_s(num_jobs: int) -> float:
-    """Return the seconds between writes of a job's metrics, if there are `num_jobs` jobs.
-
-    >>> progress_every_s(3), progress_every_s(1000), progress_every_s(100_000)
-    (2.0, 13.454342644059432, 15.0)
-    """
-    times = num_jobs / PROGRESS_PER_S / PROGRESS_EVERY_S
-    if times <= 1.0:
-        return PROGRESS_EVERY_S
-    steps = math.ceil(math.log2(times) * _STEPS_A_DOUBLING)
-    return min(PROGRESS_EVERY_S * 2 ** (steps / _STEPS_A_DOUBLING), PROGRESS_LATE_S)
 
 
 @dataclass(frozen=True)
@@ -101,7 +76,6 @@ def reconcile(
     cluster: ClusterNow,
     now_s: float,
     max_losses: int = MAX_SCHEDULER_LOSSES,
-    progress_every_s: float = PROGRESS_EVERY_S,
 ) -> tuple[Action, ...]:
     """Return the actions for a job that has not ended.
 
@@ -121,7 +95,7 @@ def reconcile(
         seen = None
     if seen is None:
         return _missing(job, cluster, now_s, max_losses)
-    return _seen(job, seen, cluster, now_s, progress_every_s)
+    return _seen(job, seen, cluster, now_s)
 
 
 def first_attempt(job: Job, attempts_in_run_dir: int) -> int:
@@ -183,16 +157,14 @@ def answered_cancel(job: Job, tombstone: SeenJob, now_s: float) -> dict[str, Any
     return ended(job, tombstone, now_s)
 
 
-def _seen(
-    job: Job, seen: SeenJob, cluster: ClusterNow, now_s: float, progress_every_s: float
-) -> tuple[Action, ...]:
+def _seen(job: Job, seen: SeenJob, cluster: ClusterNow, now_s: float) -> tuple[Action, ...]:
     if seen.is_final:
         return (Write(ended(job, seen, now_s)),)
     actions: list[Action] = []
     observed = _observed(job, seen, cluster.epoch, now_s)
     changed = {name for name, value in observed.items() if getattr(job, name) != value}
     changed.discard("observed_at_s")
-    if changed and (changed != {"progress"} or _is_turn(job, now_s, progress_every_s)):
+    if changed:
         # Unchanged columns are omitted, so that a change of metrics only is recognised as one.
         actions.append(Write({name: observed[name] for name in (*changed, "observed_at_s")}))
     if job.intent is Intent.CANCEL:
@@ -205,17 +177,6 @@ def _seen(
 
 def _cancel_of(job: Job) -> JobOrder:
     return cancel(job.cancel_why, job.first_attempt, job.cancel_grace_s)
-
-
-def _is_turn(job: Job, now_s: float, every_s: float) -> bool:
-    """Return True if a time to write metrics has passed since the job's row was last written.
-
-    All jobs of a cluster share these times, and clusters have different ones: a transaction in
-    every pass would cost more than the few rows in it.
-    """
-    first_s = every_s * (crc32(job.cluster.encode()) / 2**32)
-    observed_s = job.observed_at_s or 0.0
-    return (now_s - first_s) // every_s != (observed_s - first_s) // every_s
 
 
 def _missing(job: Job, cluster: ClusterNow, now_s: float, max_losses: int) -> tuple[Action, ...]:

@@ -7,7 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from distrain.errors import ClusterError, DistrainError
 from distrain.jobs.api_answers import Job as SeenJob
+from distrain.jobs.status import storable
 from distrain.service.values import Change, Job
 
 
@@ -42,25 +44,29 @@ class SchedulerAnswer:
     jobs: tuple[SeenJob, ...] = ()
 
 
-@dataclass(frozen=True)
-class Silence:
-    """No answer; a command may or may not have arrived."""
-
-    trouble: str = ""  # why there was no answer, as text
+class Unreachable(ClusterError):
+    """A scheduler sent no readable answer; it may still have carried out the order."""
 
 
-@dataclass(frozen=True)
-class Accepted:
-    """The scheduler has executed the command, now or before."""
+class Refused(DistrainError):
+    """A scheduler rejected an order, and has not carried it out.
 
+    `code` and `status` are those of its error response: `epoch_changed`, `ended`, `bad_spec`,
+    `not_found`, `not_pending`, ... `ended` is the job if the order came after its end.
+    """
 
-@dataclass(frozen=True)
-class Refusal:
-    """The scheduler has rejected the command."""
-
-    code: str  # `epoch_changed`, `ended`, `bad_spec`, `not_found`, `not_pending`, ...
-    message: str = ""
-    ended: SeenJob | None = None  # with `ended`: how the job ended, if the scheduler says so
+    def __init__(
+        self, code: str, status: int, document: Mapping[str, Any], ended: SeenJob | None = None
+    ):
+        self.code = code
+        self.status = status
+        self.ended = ended
+        hint = document.get("hint")
+        super().__init__(
+            storable(str(document.get("detail", f"the scheduler answered {status}"))),
+            where={"code": code},
+            hint=str(hint) if hint else None,
+        )
 
 
 @dataclass(frozen=True)
@@ -72,13 +78,11 @@ class NotBegun:
     for_now: bool = False  # whether a retry may succeed
 
 
-Outcome = Accepted | Refusal | Silence  # the result of a command
-
-
 class World(Protocol):
     """The database, the scheduler and the run folders of one cluster, as a pass calls them.
 
     Between any two calls, other processes may change everything, and this process may be killed.
+    `changes`, `put` and `send` raise Unreachable or Refused.
     """
 
     def alive(self) -> list[Job]:
@@ -96,13 +100,13 @@ class World(Protocol):
     def ranks_in_use(self, projects: Sequence[str]) -> Mapping[str, int]:
         """Return the ranks in use on all clusters, by project."""
 
-    def changes(self, epoch: str | None, since: int) -> SchedulerAnswer | Silence:
+    def changes(self, epoch: str | None, since: int) -> SchedulerAnswer:
         """Query the scheduler for jobs that changed since the revision `since` of an epoch."""
 
-    def put(self, job: Job) -> Outcome:
+    def put(self, job: Job) -> None:
         """Hand a job to the scheduler."""
 
-    def send(self, job_id: str, order: JobOrder) -> Outcome:
+    def send(self, job_id: str, order: JobOrder) -> None:
         """Send the scheduler an order about a job."""
 
     def prepare(self, job: Job) -> int | NotBegun:

@@ -2,21 +2,22 @@
 
 import os
 import shutil
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from distrain.diagnostics.check import Check, CheckVerdict
-from distrain.errors import DistrainError, Unavailable
+from distrain.errors import DistrainError, OutputError, Unavailable
 from distrain.service.clusters.choosing import make_launcher
 from distrain.service.clusters.kube_api import KubeRefused
 from distrain.service.clusters.launcher import Scalable, SchedulerAddress
-from distrain.service.clusters.scheduler_client import Refused, SchedulerClient
+from distrain.service.clusters.scheduler_client import SchedulerClient
+from distrain.service.decisions.world import Refused
 from distrain.service.settings import ClusterProfile, Settings
 from distrain.service.store.store import Store, open_store
 from distrain.storage.objects import Changed, Objects
+from distrain.storage.outputs import check_place
 from distrain.storage.retrying import first_line
 from distrain.storage.urls import is_remote
 
@@ -124,21 +125,12 @@ def _run_root(cluster: str, place: str) -> Check:
     name = f"clusters.{cluster}.run_root"
     if is_remote(place):
         return _bucket(name, place)
-    folder = Path(place)
-    if error := _write_error(folder):
-        hint = "Let the service's user write there."
-        return Check(name, CheckVerdict.FAIL, f"{folder}: {error}", hint)
-    return Check(name, CheckVerdict.OK, str(folder))
-
-
-def _write_error(folder: Path) -> str:
-    """Return why no file can be created in a folder, which may be missing; "" if one can."""
     try:
-        nearest = next(place for place in (folder, *folder.parents) if place.exists())
-        with tempfile.TemporaryFile(dir=nearest):
-            return ""
-    except OSError as error:
-        return error.strerror or str(error)
+        check_place(place)
+    except OutputError as error:
+        hint = "Let the service's user write there."
+        return Check(name, CheckVerdict.FAIL, f"{place}: {error.message}", hint)
+    return Check(name, CheckVerdict.OK, place)
 
 
 def _roots(cluster: str, profile: ClusterProfile) -> Iterator[Check]:

@@ -12,7 +12,6 @@ log = logging.getLogger(__name__)
 
 ASK_AGAIN_S = 10.0  # between requests for missing workers, also after a failed one
 LOOK_AT_IDLE_S = 60.0  # between tries to scale down an idle cluster, which others may scale up
-HOLD_S = 120.0  # the longest pause of hand-overs while workers are ending
 
 
 class Scaling:
@@ -29,27 +28,23 @@ class Scaling:
         self._asked = 0
         self._grow_again_s = self._shrink_again_s = 0.0
         self._idle_since_s: float | None = None
-        self._hold_until_s: float | None = None
         self.words = ""  # why requested workers have not started
-        self.hold = ""  # why no job may be handed over now: its ranks could start on ending workers
 
     def look(self, wanted: int, *, there: int | None, in_use: int | None) -> None:
         """Request `wanted` workers if there are fewer, or scale down an idle cluster.
 
-        At least the launcher's `min_workers` are requested. While workers are stopping (`hold`),
-        nothing is done. `there` is the number of workers, and `in_use` that of workers with a rank;
-        both are `None` if the scheduler does not answer. Returns within seconds; sets `words` and
-        `hold`. A `DistrainError` is not raised, but becomes `words`.
+        At least the launcher's `min_workers` are requested. `there` is the number of workers, and
+        `in_use` that of workers with a rank; both are `None` if the scheduler does not answer.
+        Returns within seconds; sets `words`. A `DistrainError` is not raised, but becomes `words`.
+
+        A job may start on workers that are stopping; their ranks are preempted, and start again.
         """
         now_s = self._clock()
-        self._look_at_hold(there, now_s)
         is_idle = wanted == 0 and in_use == 0
         if not is_idle:
             self._idle_since_s = None
         elif self._idle_since_s is None:
             self._idle_since_s = now_s
-        if self.hold:
-            return
         try:
             if is_idle:
                 self._shrink(now_s)
@@ -76,17 +71,7 @@ class Scaling:
             return
         self._shrink_again_s = now_s + LOOK_AT_IDLE_S
         self._asked = 0
-        if self._launcher.shrink():
-            log.info("cluster %s is idle: it keeps %d workers", self._name, self._min_workers)
-            self._hold_until_s = now_s + HOLD_S
-            self.hold = f"cluster {self._name} was idle, and its workers are stopping"
-
-    def _look_at_hold(self, there: int | None, now_s: float) -> None:
-        if self._hold_until_s is None:
-            return
-        if (there is not None and there <= self._min_workers) or now_s >= self._hold_until_s:
-            self._hold_until_s, self.hold = None, ""
-            self._shrink_again_s = now_s
+        self._launcher.shrink()
 
 
 START_EVERY_S = 10.0

@@ -13,9 +13,8 @@ from typing import Any
 from distrain.errors import DistrainError
 from distrain.service.decisions.cluster_pass import Pass
 from distrain.service.decisions.cluster_state import Memory
-from distrain.service.decisions.job_actions import progress_every_s
 from distrain.service.reconcile.cluster_connection import Contact
-from distrain.service.reconcile.cluster_world import ClusterWorld
+from distrain.service.reconcile.cluster_world import ClusterWorld, collect_s
 from distrain.service.store.store import Store
 from distrain.service.values import Job, Phase, Quota
 
@@ -97,6 +96,7 @@ class ClusterLoop:
         self._contact.look(is_needed=self._needed)
         self._scale()
         self._world.scheduler, self._world.trouble = self._contact.client, self._contact.trouble
+        self._world.collect_s = collect_s(self._jobs_of_all())
         now_s = self._store.now_s()
         one = self._new_pass(now_s)
         one.run()
@@ -119,12 +119,10 @@ class ClusterLoop:
             self._store.service_id,
             now_s,
             quotas=self._quotas,
-            progress_every_s=progress_every_s(self._jobs_of_all()),
             min_ranks={job_id: least for (job_id, _), least in self._min_ranks.items()},
             starting=self._contact.starting,
             most_workers=self._contact.most_workers,
             growth=scaling.words if scaling else "",
-            hold=scaling.hold if scaling else "",
         )
 
     def _scale(self) -> None:
@@ -167,7 +165,7 @@ class ClusterLoop:
             "url": contact.url,
             "workers": asdict(memory.workers) if memory.answers else None,
             "wanted_workers": self._wanted_workers,
-            "message": (scaling.hold or scaling.words) if scaling else "",
+            "message": scaling.words if scaling else "",
             "jobs": len(alive),
             "pass_s": round(self.pass_s, 3),
         }

@@ -2,7 +2,7 @@
 
 import errno
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,27 +13,19 @@ from distrain.jobs.spec.load import parse_spec
 from distrain.jobs.states import JobState
 from distrain.jobs.status import storable
 from distrain.runs.run_file import RunInUse
-from distrain.service.clusters.scheduler_client import Refused as RefusedBy, SchedulerClient
+from distrain.service.clusters.scheduler_client import SchedulerClient
 from distrain.service.decisions.job_actions import places_of
-from distrain.service.decisions.world import (
-    Accepted,
-    JobOrder,
-    NotBegun,
-    Outcome,
-    Refusal,
-    SchedulerAnswer,
-    Silence,
-)
+from distrain.service.decisions.world import JobOrder, NotBegun, SchedulerAnswer, Unreachable
 from distrain.service.reconcile.run_folders import RunFolders
 from distrain.service.store.store import Store
 from distrain.service.values import Attempt, Change, Job, Phase
 
 log = logging.getLogger(__name__)
 
-_JOBS_PER_S = 125.0
-_COLLECT_S = 8.0
-"""The longest time for which a scheduler may hold back its report of jobs of which only the metrics
-have changed, to send them together. See `collect_s`."""
+COLLECT_S = (2.0, 15.0)
+"""The shortest and the longest time for which a scheduler holds back its report of jobs of which
+only the metrics have changed, to send them together. A change of state is reported immediately."""
+METRICS_PER_S = 75.0  # the largest number of writes of metrics only, per second
 
 _PASSING = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT),
@@ -46,14 +38,16 @@ _PASSING = {
 class ClusterWorld:
     """The `World` of a cluster's passes.
 
-    Calls raise Unavailable if the database does not answer, and return `Silence` if the scheduler
-    does not. The caller sets `scheduler`, and in `trouble` why there is none.
+    Calls raise Unavailable if the database does not answer. The caller sets `scheduler`, and in
+    `trouble` why there is none; and `collect_s`, the seconds for which the scheduler may hold back
+    metrics.
     """
 
     def __init__(self, cluster: str, store: Store, folders: RunFolders):
         self._cluster, self._store, self._folders = cluster, store, folders
         self.scheduler: SchedulerClient | None = None
         self.trouble = ""
+        self.collect_s, _ = COLLECT_S
         self._known: dict[str, Job] = {}  # as last read or written; the only cached state
 
     def alive(self) -> list[Job]:
@@ -67,13 +61,8 @@ class ClusterWorld:
     def ranks_in_use(self, projects: Sequence[str]) -> dict[str, int]:
         return {name: self._store.usage(name)["ranks"] for name in projects}
 
-    def changes(self, epoch: str | None, since: int) -> SchedulerAnswer | Silence:
-        if self.scheduler is None:
-            return Silence(self.trouble)
-        try:
-            return self.scheduler.changes(since, epoch, collect_s=collect_s(len(self._known)))
-        except DistrainError as error:
-            return Silence(error.message)
+    def changes(self, epoch: str | None, since: int) -> SchedulerAnswer:
+        return self._reached().changes(since, epoch, collect_s=self.collect_s)
 
     def commit(self, changes: Sequence[Change]) -> set[str]:
         written = [_storable(change) for change in changes]
@@ -95,32 +84,24 @@ class ClusterWorld:
             words = f"its run folder cannot be used: {error}"
             return NotBegun(Reason.OUTPUT_ERROR, storable(words), for_now=True)
 
-    def put(self, job: Job) -> Outcome:
+    def put(self, job: Job) -> None:
         spec = self._store.spec(job.id)
-        return self._ask(
-            lambda to: to.put(
-                job.id,
-                spec,
-                job.run_dir,
-                first_attempt=job.first_attempt,
-                epoch=job.epoch or "",
-                priority=job.priority,
-            )
+        self._reached().put(
+            job.id,
+            spec,
+            job.run_dir,
+            first_attempt=job.first_attempt,
+            epoch=job.epoch or "",
+            priority=job.priority,
         )
 
-    def send(self, job_id: str, order: JobOrder) -> Outcome:
-        return self._ask(lambda to: to.order(job_id, order.name, order.words))
+    def send(self, job_id: str, order: JobOrder) -> None:
+        self._reached().order(job_id, order.name, order.words)
 
-    def _ask(self, order: Callable[[SchedulerClient], object]) -> Outcome:
+    def _reached(self) -> SchedulerClient:
         if self.scheduler is None:
-            return Silence(self.trouble)
-        try:
-            order(self.scheduler)
-        except RefusedBy as error:
-            return Refusal(error.code, error.message, error.ended)
-        except DistrainError as error:
-            return Silence(error.message)
-        return Accepted()
+            raise Unreachable(self.trouble)
+        return self.scheduler
 
     def finish(self, job: Job, columns: Mapping[str, Any]) -> None:
         self._folders.finish(job, _last_view(job, columns))
@@ -155,15 +136,13 @@ def _last_view(job: Job, columns: Mapping[str, Any]) -> JobView:
 
 
 def collect_s(num_jobs: int) -> float:
-    """Return for how many seconds a scheduler may hold back its report of jobs with new metrics.
+    """Return for how many seconds schedulers hold back metrics, if there are `num_jobs` jobs.
 
-    It is proportional to the number of jobs, at most `_COLLECT_S`, and 0 instead of less than 1 s.
-
-    >>> collect_s(100), collect_s(500)
-    (0.0, 4.0)
+    >>> collect_s(3), collect_s(600), collect_s(100_000)
+    (2.0, 8.0, 15.0)
     """
-    shared_s = num_jobs / _JOBS_PER_S
-    return min(shared_s, _COLLECT_S) if shared_s >= 1.0 else 0.0
+    least_s, most_s = COLLECT_S
+    return min(max(least_s, num_jobs / METRICS_PER_S), most_s)
 
 
 def attempts_of(job: Job, columns: Mapping[str, Any]) -> tuple[Attempt, ...]:

@@ -40,9 +40,8 @@ class Auditing:
     db: Database
 
     def audit(self, audit_entry: AuditEntry) -> None:
-        self.db.together(
-            lambda connection: put_audit_entry(connection, audit_entry, self.db.now_s(connection))
-        )
+        with self.db.write() as connection:
+            put_audit_entry(connection, audit_entry, self.db.now_s(connection))
 
     def audit_rows(self, before_id: int | None, limit: int) -> Sequence[AnyRow]:
         """Return at most `limit` rows, newest first: the fields of `AuditEntry`, `id` and `at_s`.

@@ -5,18 +5,14 @@ A `write` is one transaction. On SQLite it begins with BEGIN IMMEDIATE, so that 
 upgrade from reader to writer, the cause of "database is locked". Writers of one process first wait
 for a lock of the process, since SQLite itself waits by polling. On PostgreSQL a `write` is READ
 COMMITTED with row locks. Rows are locked in this order: job, project.
-
-On SQLite, `together` runs the work of several threads in one transaction, so that all of them wait
-for the disk only once.
 """
 
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from sqlalchemy import (
     URL,
@@ -38,109 +34,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from distrain.errors import DistrainError, InputError, Unavailable
+from distrain.errors import InputError, Unavailable
 from distrain.service.settings import Settings
 from distrain.service.store.errors import translated, was_opened_read_only
-
-T = TypeVar("T")
-
-
-@dataclass
-class _Work:
-    do: Callable[[Connection], Any]
-    result: Any = None
-    error: BaseException | None = None
-    done: threading.Event = field(default_factory=threading.Event)
-
-
-class GroupCommit:
-    """Runs the work of several threads in one transaction.
-
-    The first thread waits for the write lock, and then does the work that has arrived meanwhile.
-    """
-
-    def __init__(self, write: Callable[[], AbstractContextManager[Connection]]) -> None:
-        self._write = write
-        self._lock = threading.Lock()
-        self._waiting: list[_Work] = []
-
-    def run(self, do: Callable[[Connection], T]) -> T:
-        """Call `do` in a transaction; return its result after the commit, or raise its error.
-
-        `do` may run in another thread, in one transaction with other threads' work. If `do` raises
-        a `DistrainError`, only its own changes are rolled back. After any other error, all work is
-        rolled back, and each `do` is called again alone, so it must be safe to repeat.
-        """
-        mine = _Work(do)
-        with self._lock:
-            self._waiting.append(mine)
-            is_first = len(self._waiting) == 1
-        if is_first:
-            self._lead()
-        else:
-            mine.done.wait()
-        if mine.error is not None:
-            raise mine.error
-        result: T = mine.result
-        return result
-
-    def _lead(self) -> None:
-        batch: list[_Work] = []
-        try:
-            with self._write() as connection:
-                batch = self._take()
-                is_whole = _all_done(connection, batch)
-                if not is_whole:
-                    connection.rollback()
-            if not is_whole:
-                for work in batch:
-                    self._alone(work)
-        except BaseException as error:
-            batch = batch or self._take()
-            for work in batch:
-                work.error = work.error or error
-        finally:
-            for work in batch:
-                work.done.set()
-
-    def _take(self) -> list[_Work]:
-        with self._lock:
-            batch, self._waiting = self._waiting, []
-        return batch
-
-    def _alone(self, work: _Work) -> None:
-        work.result = work.error = None
-        try:
-            with self._write() as connection:
-                work.result = work.do(connection)
-        except BaseException as error:
-            work.error = error
-
-
-def _all_done(connection: Connection, batch: list[_Work]) -> bool:
-    """Do the work of a batch in one transaction; return True if the transaction may be committed.
-
-    An item of work that raises a DistrainError is rolled back alone, to its savepoint. After any
-    other exception, returns False: the caller must roll back, and repeat each item alone. If the
-    batch has one item, its exceptions are raised.
-    """
-    for work in batch:
-        try:
-            if len(batch) == 1:
-                work.result = work.do(connection)
-                continue
-            with connection.begin_nested():
-                work.result = work.do(connection)
-        except DistrainError as error:
-            if len(batch) == 1:
-                raise
-            work.error = error
-        except Exception:
-            if len(batch) == 1:
-                raise
-            return False
-    return True
-
 
 AnyRow = Row[*tuple[Any, ...]]
 
@@ -162,8 +58,7 @@ SQLITE_NOW = literal_column("distrain_now_s()", Float())
 class Database:
     """The connections to the service's database, with its transactions and its clock.
 
-    Use `read` for queries, `write` for a transaction, and `together` for a small one that may share
-    a commit.
+    Use `read` for queries, and `write` for a transaction.
     """
 
     def __init__(self, url: URL):
@@ -183,7 +78,6 @@ class Database:
         self._writer = self.engine.execution_options(distrain_write=True)
         self._turn = threading.Lock()
         self._file: tuple[int, int] | None = None  # the device and inode of SQLite's open file
-        self._together = GroupCommit(self.write)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -243,18 +137,6 @@ class Database:
         self.check_file()
         with translated(self.where), self._my_turn(), self._writer.begin() as connection:
             yield connection
-
-    def together(self, work: Callable[[Connection], T]) -> T:
-        """Run `work` in a transaction, and return its result after the commit.
-
-        On SQLite, work of other threads that arrives meanwhile shares the transaction, and thus the
-        wait for the disk. Work that fails is rolled back alone. `work` may be called a second time,
-        in another transaction.
-        """
-        if self.is_postgres:  # simultaneous commits already share that wait
-            with self.write() as connection:
-                return work(connection)
-        return self._together.run(work)
 
     def now(self) -> ColumnElement[float]:
         """Return the SQL expression of the current time in unix seconds.

@@ -9,7 +9,7 @@ one after the other, so their order is kept.
 
 from typing import Any
 
-from sqlalchemy import Connection, Select, delete, func, insert, literal, select
+from sqlalchemy import Select, delete, func, insert, literal, select
 
 from distrain.service.store import tables
 from distrain.service.store.engine import Database
@@ -30,8 +30,7 @@ class Publishing:
         """
         if self.db.first(select(_outbox.c.id).limit(1)) is None:
             return 0  # without a write transaction, since this is called constantly
-
-        def move(connection: Connection) -> int:
+        with self.db.write() as connection:
             oldest = select(_outbox.c.id).order_by(_outbox.c.id).limit(limit)
             ids = connection.execute(oldest).scalars().all()
             if not ids:
@@ -43,9 +42,7 @@ class Publishing:
             )
             connection.execute(insert(_events).from_select(["seq", *_COPIED], moved))
             connection.execute(delete(_outbox).where(_outbox.c.id.in_(ids)))
-            return len(ids)
-
-        return self.db.together(move)
+        return len(ids)
 
     def unpublished_s(self) -> float:
         """Return the seconds for which the outbox's oldest row has waited; 0 if none waits."""

@@ -55,10 +55,9 @@ class Recording:
         Jobs that were written are put into `known`, by id.
         """
         in_order = sorted(changes, key=lambda change: change.job.id)
-
-        def write(connection: Connection) -> tuple[list[Change], list[Job]]:
+        skipped, told = list[Change](), list[tuple[Job, str, Mapping[str, Any] | None]]()
+        with self.db.write() as connection:
             now_s = self.db.now_s(connection)
-            skipped, told = list[Change](), list[tuple[Job, str, Mapping[str, Any] | None]]()
             for change in in_order:
                 job = _apply(connection, cluster, change, now_s)
                 if job is None:
@@ -68,11 +67,8 @@ class Recording:
                 of_figures = change.columns.keys() - _SILENT == {"progress"} and not change.attempts
                 told.append((job, rows.PROGRESS if of_figures else rows.STATE, None))
             rows.tell(connection, told, now_s)
-            return skipped, [job for job, _, _ in told]
-
-        skipped, written = self.db.together(write)
         if known is not None:
-            known.update({job.id: job for job in written})
+            known.update({job.id: job for job, _, _ in told})
         return skipped
 
     def marks(self) -> dict[str, tuple[int, int]]:
@@ -96,15 +92,12 @@ class Recording:
 
         `observed_at_s` is the time of the scheduler's last answer; `None` leaves it unchanged.
         """
-
-        def write(connection: Connection) -> None:
+        with self.db.write() as connection:
             values: dict[str, Any] = {"state": {**state, "at_s": self.db.now_s(connection)}}
             if observed_at_s is not None:
                 values["observed_at_s"] = observed_at_s
             new = self.db.insert(tables.clusters).values(name=cluster, **values)
             connection.execute(new.on_conflict_do_update(index_elements=["name"], set_=values))
-
-        self.db.together(write)
 
     def report_ages_s(self) -> dict[str, float]:
         """Return the seconds since a reconciler last wrote each cluster's state, by cluster."""

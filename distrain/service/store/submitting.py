@@ -124,14 +124,11 @@ class Submitting:
         there is no such project, and QuotaExceeded.
         """
         document = {"document": dict(spec), "request_sha256": request_sha256}
-
-        def work(connection: Connection) -> tuple[Job, bool]:
+        with self.db.write() as connection:
             job = _put(connection, new, document, audit_entry)
             if job is None:
                 return _made(connection, new.id, new.owner, request_sha256), False
-            return job, True
-
-        return self.db.together(work)
+        return job, True
 
     def made_before(self, job_id: str, owner: str, request_sha256: str) -> Job | None:
         """Return the job with this id, if an equal earlier request of this user has made it.

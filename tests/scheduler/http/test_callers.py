@@ -71,9 +71,9 @@ def test_with_a_token_a_foreign_page_may_read_but_give_no_order(
 
 
 BODIES = {
-    "": "not JSON",
-    "[" * 100_000: "not JSON",
-    "[]": "valid dictionary",
+    "": "Invalid JSON",
+    "[" * 100_000: "Invalid JSON",
+    "[]": "an object",
     '{"service": "", "first_attempt": 1}': "service",
     '{"service": "s", "first_attempt": true}': "first_attempt",
     '{"service": "s", "first_attempt": 1, "grace_s": -1}': "grace_s",

@@ -8,7 +8,6 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from quiet_coordinator import SPEC, quiet_coordinator, say, watched_changes
 
-from distrain.scheduler import plugin as plugin_module
 from distrain.scheduler.http import changes as changes_module
 from distrain.scheduler.http.bodies import dumps
 from distrain.scheduler.http.changes import Changes
@@ -143,35 +142,3 @@ def test_news_of_jobs_that_only_go_on_are_collected() -> None:
 
 def test_what_is_not_finite_becomes_null() -> None:
     assert dumps({"a": [float("nan"), (1.5,)]}) == '{"a":[null,[1.5]]}'
-
-
-def test_ended_jobs_are_kept_until_their_service_has_seen_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(plugin_module, "KEPT_JOBS", 2)
-    monkeypatch.setattr(plugin_module, "MOST_KEPT_JOBS", 6)
-    coordinator = quiet_coordinator()
-    changes = watched_changes(coordinator)
-
-    def end(name: str, service: str | None = None) -> None:
-        coordinator.queue(name, SPEC, "/runs")
-        if service:
-            coordinator.histories[name].service = service
-        coordinator.tell(Cancel(name))
-
-    for number in range(5):
-        end(f"ours-{number}", "here")
-    for number in range(3):
-        end(f"dask-{number}")
-    kept = list(coordinator.lifecycle.jobs)
-    assert kept == ["ours-0", "ours-1", "ours-2", "ours-3", "ours-4", "dask-2"]
-    revision, _, _ = ask(changes, 0)
-    end("more")
-    assert "ours-0" in coordinator.lifecycle.jobs, "it was sent, but perhaps it never arrived"
-    changes.acknowledge("here", revision)
-    end("last")
-    assert len(coordinator.lifecycle.jobs) == 3
-    assert len(coordinator.tombstones) == 7
-    for number in range(20):
-        end(f"theirs-{number}", "silent")
-    assert len(coordinator.lifecycle.jobs) <= 7, "one that never asks must not fill the memory"

@@ -11,7 +11,7 @@ from order_site import SPEC, OrderSite, no_token as no_token, on_order_site
 from distrain.jobs.spec import parse_spec
 from distrain.launch.job_handle import _NO_PROGRESS
 from distrain.scheduler.lifecycle.messages import Cancel
-from distrain.service.clusters.scheduler_client import Refused
+from distrain.service.decisions.world import Refused
 
 
 async def refused(call: Any) -> Refused:
@@ -136,14 +136,13 @@ def test_a_put_that_comes_after_its_cancellation_is_refused() -> None:
 def test_tombstones_outlive_the_jobs_that_are_kept() -> None:
     async def story(site: OrderSite) -> None:
         coordinator = site.coordinator
-        coordinator.is_unseen = lambda job_id: False
-        for number in range(260):
+        for number in range(560):
             coordinator.queue(f"job-{number}", parse_spec(SPEC), "/runs")
             coordinator.histories[f"job-{number}"].service = "here"
             coordinator.tell(Cancel(f"job-{number}", "no room"))
         assert "job-0" not in coordinator.lifecycle.jobs
         with site.client() as client:
-            for number in (0, 30, 259):  # two are forgotten
+            for number in (0, 30, 559):  # two are forgotten
                 error = await refused(site.put(client, f"job-{number}"))
                 assert (error.status, error.code) == (410, "ended")
                 assert error.ended is not None

@@ -1,4 +1,4 @@
-"""Checks of specs: at most two at once, bounded, ended with their task, forgotten after a while."""
+"""Checks of specs: at most two at once, bounded in time, forgotten after a while."""
 
 import asyncio
 from pathlib import Path
@@ -38,7 +38,6 @@ def children() -> set[int]:
         ('print(\'{"errors": [{"message": "m"}]}\'); raise SystemExit(1)', "failed", None),
         ("raise SystemExit('no such thing')", "lost", "exit code 1: no such thing"),
         ("print('x' * 3000)", "lost", "exit code 0"),
-        ("import time\nprint('x' * 100_000, flush=True); time.sleep(60)", "lost", "printed more"),
         ("import time; time.sleep(60)", "lost", "did not end within 2 s"),
     ],
 )
@@ -46,7 +45,6 @@ def test_every_end_of_a_check(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, state: str, error: str | None
 ) -> None:
     program(monkeypatch, text)
-    monkeypatch.setattr(spec_check, "MOST_OUTPUT_BYTES", 50_000)
     monkeypatch.setattr(preflight_module, "LIMIT_S", 2.0)
     before = children()
 
@@ -88,7 +86,7 @@ def test_checks_of_one_owner_leave_room_for_those_of_others(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A glob over a large folder takes as long as a check may."""
-    program(monkeypatch, "import time; time.sleep(600)")
+    program(monkeypatch, "import time; time.sleep(60)")
 
     async def story(site: OrderSite) -> None:
         preflights = site.api.preflights

@@ -6,8 +6,7 @@ import pytest
 import yaml
 from helm_chart import rendered
 
-from distrain.service.access.policy import closed_places, path_problem
-from distrain.service.api.submission import judge_for
+from distrain.service.access.policy import closed_places, judge, path_problem
 from distrain.service.settings import Settings, load_settings
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
@@ -30,7 +29,7 @@ def refused(settings, cluster, field, path):
     section, _, name = field.partition(".")
     document = {"data": {"train": "/nowhere"}, "model": {"kind": "dlrm"}}
     document.setdefault(section, {})[name] = path
-    found = judge_for(settings, closed_places(settings), cluster, "ads", document).mistakes
+    found = judge(settings, closed_places(settings), cluster, "ads", document).mistakes
     at_field = [m for m in found if m.pointer.startswith(f"/{section}/{name}")]
     assert all(m.detail.startswith("the path ") for m in at_field)
     return bool(at_field)

@@ -13,8 +13,8 @@ from scripted_service import Reply, ScriptedService
 
 from distrain.errors import ClusterError
 from distrain.jobs.api_answers import Job
-from distrain.service.clusters import scheduler_client
-from distrain.service.clusters.scheduler_client import Refused, SchedulerClient, Unreachable
+from distrain.service.clusters.scheduler_client import SchedulerClient
+from distrain.service.decisions.world import Refused, Unreachable
 from distrain.service.settings import TlsFiles
 
 JOB = {
@@ -90,7 +90,7 @@ def test_requests_are_as_the_routes_want_them() -> None:
     bodies = [json.loads(r.content) for r in sent[:3]]
     assert all((b["service"], b["first_attempt"]) == ("here", 2) for b in bodies)
     assert bodies[0]["spec"] == {"x": 1}
-    assert dict(sent[3].url.params) == {"since": "7", "epoch": "e", "service": "here"}
+    assert dict(sent[3].url.params) == {"since": "7", "epoch": "e"}
 
 
 @pytest.mark.parametrize(
@@ -191,15 +191,6 @@ def test_what_a_refusal_says_has_an_end() -> None:
     assert len(caught.value.message) < 10_000
     assert caught.value.ended is not None
     assert len(caught.value.ended.message or "") < 10_000
-
-
-def test_an_answer_without_end_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler_client, "MOST_ANSWER_BYTES", 1000)
-    with answering(200, {"x": "y" * 1000}) as client, pytest.raises(Unreachable):
-        client.changes()
-    monkeypatch.setattr(scheduler_client, "WHOLE_ANSWER_S", -1.0)
-    with answering(200, {}) as client, pytest.raises(Unreachable):
-        client.changes()
 
 
 def test_nobody_there() -> None:

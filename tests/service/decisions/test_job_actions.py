@@ -11,7 +11,6 @@ from distrain.service.decisions.api_values import event_document, shown
 from distrain.service.decisions.cluster_pass import Pass
 from distrain.service.decisions.cluster_state import Memory
 from distrain.service.decisions.job_actions import (
-    PROGRESS_PER_S,
     HandOver,
     PutAgain,
     Write,
@@ -19,10 +18,9 @@ from distrain.service.decisions.job_actions import (
     cancel as cancel_order,
     first_attempt,
     handed_over,
-    progress_every_s,
     reconcile,
 )
-from distrain.service.decisions.world import JobOrder, SchedulerAnswer, Silence, Workers
+from distrain.service.decisions.world import JobOrder, SchedulerAnswer, Workers
 from distrain.service.values import Change, Event, Intent, Job, Phase, Quota
 
 HANDING = a_job(phase=Phase.HANDING_OVER, epoch="boot-1")
@@ -38,7 +36,7 @@ def _cancelled(job: Job) -> Job:
 
 
 def _written(
-    memory: Memory, jobs: list[Job], answer: SchedulerAnswer | Silence, now_s: float, **more: Any
+    memory: Memory, jobs: list[Job], answer: SchedulerAnswer, now_s: float, **more: Any
 ) -> list[Change]:
     """What a pass writes after an answer of the scheduler."""
     written: list[Change] = []
@@ -53,11 +51,12 @@ def _written(
 
 
 def test_why_a_job_waits_is_told_after_the_clock_was_put_back() -> None:
-    memory, job, starts = Memory("gpu"), a_job(), {"starting": True}
-    assert _written(memory, [job], Silence(), NOW_S, hold="one", **starts)
-    job = replace(job, why_pending="one")  # and then not too often
-    assert not _written(memory, [job], Silence(), NOW_S + 1, hold="two", **starts)
-    assert _written(memory, [job], Silence(), NOW_S - 86_400, hold="two", **starts)
+    memory, job = Memory("gpu"), replace(a_job(), num_ranks=2)
+    answer = SchedulerAnswer("boot-1", 1, workers=Workers(1, 1, 1))
+    [change] = _written(memory, [job], answer, NOW_S, growth="one")
+    job = replace(job, why_pending=change.columns["why_pending"])  # and then not too often
+    assert not _written(memory, [job], answer, NOW_S + 1, growth="two")
+    assert _written(memory, [job], answer, NOW_S - 86_400, growth="two")
 
 
 def test_jobs_that_are_there_use_the_quota_of_those_that_wait() -> None:
@@ -181,14 +180,7 @@ def test_only_what_changed_is_written() -> None:
     now = replace(HANDED, **row)
     assert reconcile(now, seen, a_cluster(), NOW_S + 100) == ()
     further = seen.model_copy(update={"step": 6})
-    written_s = [
-        later_s
-        for later_s in range(1, 21)
-        if reconcile(now, further, a_cluster(), NOW_S + later_s, progress_every_s=10.0)
-    ]
-    assert written_s == list(range(written_s[0], 21)), "once its moment has come"
-    assert written_s[0] <= 10
-    (figures,) = reconcile(now, further, a_cluster(), NOW_S + 20, progress_every_s=10.0)
+    (figures,) = reconcile(now, further, a_cluster(), NOW_S + 1)
     assert isinstance(figures, Write)
     assert set(figures.columns) == {"progress", "observed_at_s"}, "told as progress, not as state"
 
@@ -203,28 +195,6 @@ def test_ranks_of_an_attempt_stay_known_while_the_next_has_no_places() -> None:
     (take,) = reconcile(replace(HANDED, **row), again, a_cluster(), NOW_S)
     assert isinstance(take, Write)
     assert take.columns["progress"] == {"step": 6, "gpus": 3, "ranks": 3}
-
-
-def test_figures_of_a_cluster_are_written_at_the_same_moment() -> None:
-    first_s = {}
-    for cluster in ("a", "b", "c", "d"):
-        for observed_s in (NOW_S, NOW_S + 0.001):
-            job = replace(HANDED, cluster=cluster, state="running", observed_at_s=observed_s)
-            job = replace(job, attempt=1, progress={"step": 5}, started_at_s=1.0)
-            seen = a_sighting(job, "running", attempt=1, step=6)
-            first_s[cluster, observed_s] = next(
-                later_s
-                for later_s in range(1, 12)
-                if reconcile(job, seen, a_cluster(), NOW_S + later_s, progress_every_s=10.0)
-            )
-    assert all(first_s[name, NOW_S] == first_s[name, NOW_S + 0.001] for name, _ in first_s)
-    assert len(set(first_s.values())) > 1, "not those of all clusters at once"
-
-
-def test_the_moments_stay_while_jobs_come_and_go() -> None:
-    assert len({progress_every_s(num_jobs) for num_jobs in range(900, 1000)}) == 1
-    every_s = [(num_jobs, progress_every_s(num_jobs)) for num_jobs in range(150, 1125)]
-    assert all(min(n / PROGRESS_PER_S, 15.0) <= s <= 1.19 * n / PROGRESS_PER_S for n, s in every_s)
 
 
 def test_priority_changes_reach_a_job_that_waits_there() -> None:

@@ -3,18 +3,17 @@
 from pathlib import Path
 
 import pytest
-from fake_kube import Clock, FakeKube, make_certificate
+from fake_kube import FakeKube, make_certificate
 from reconciled import service_of
 from told_scheduler import ToldScheduler
 from waiting import until
 
 from distrain.errors import ClusterError
-from distrain.service.clusters import answers, kube_api
 from distrain.service.clusters.kubernetes import KubernetesLauncher
 from distrain.service.clusters.launcher import LauncherState
 from distrain.service.reconcile.cluster_connection import (
     ASK_AGAIN_S,
-    HOLD_S,
+    LOOK_AT_IDLE_S,
     Scaling,
 )
 from distrain.service.settings import ClusterProfile
@@ -36,8 +35,7 @@ class Place:
 
     def shrink(self):
         self.shrinks += 1
-        before, self.replicas = self.replicas, min(self.replicas, self.min_workers)
-        return before > self.replicas
+        self.replicas = min(self.replicas, self.min_workers)
 
     def state(self):
         return LauncherState("starting", f"{self.replicas} wanted")
@@ -86,23 +84,18 @@ def test_workers_go_only_when_all_have_been_idle_for_long():
     place.now_s += 60
     scaling.look(0, there=4, in_use=0)
     assert (place.shrinks, place.replicas) == (1, 1)
-    assert scaling.hold  # a job now would start on workers that end
     place.starts.clear()
-    scaling.look(3, there=3, in_use=0)
-    assert place.starts == []
     scaling.look(3, there=1, in_use=0)
-    assert (scaling.hold, place.starts) == ("", [3])
+    assert place.starts == [3]
 
 
-def test_workers_that_never_end_hold_jobs_up_for_a_bounded_time_and_without_a_limit_all_stay():
+def test_workers_that_came_otherwise_are_told_to_go_again_and_without_a_limit_all_stay():
     place = Place()
     place.replicas = 2
     scaling = place.scaling(0.0)
     scaling.look(0, there=2, in_use=0)
-    assert scaling.hold
-    place.now_s += HOLD_S
+    place.now_s += LOOK_AT_IDLE_S
     scaling.look(0, there=2, in_use=0)
-    assert not scaling.hold  # those are another's: there was nothing to end any more
     assert place.shrinks == 2
     scaling = place.scaling(None)
     for _ in range(3):
@@ -119,8 +112,6 @@ def certificate(tmp_path_factory):
 @pytest.fixture
 def site(tmp_path: Path, certificate, east: ToldScheduler, told_at_once, monkeypatch):
     """A scheduler whose workers are those of a workload, a service, and its reconciler."""
-    for module in (kube_api, answers):
-        monkeypatch.setattr(module, "time", Clock())
     east.set_workers(0)
     with FakeKube(tmp_path, certificate) as kube:
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")

@@ -14,7 +14,7 @@ from distrain.jobs.api_answers import (
     utc,
 )
 from distrain.jobs.run_paths import JOB_ID
-from distrain.service.access.policy import Mistake, tag_mistakes
+from distrain.service.access.policy import Mistake, judge
 from distrain.service.access.rules import Action, role_allows
 from distrain.service.api.bodies import (
     CloneRequest,
@@ -33,7 +33,6 @@ from distrain.service.api.submission import (
     check_resumable,
     checked,
     choose_cluster,
-    judge_for,
     quota_for,
     request_sha256,
 )
@@ -72,17 +71,6 @@ def submit(job_id: _NewId, body: JobRequest, call: Call) -> Response:
     """Submit a job. A repeated request with the same body returns 200 and the existing job."""
     call.require(Action.SUBMIT)
     return put_job(call, job_id, body, request_sha256(call, body))
-
-
-@router.post("/v1/jobs", include_in_schema=False)
-def submit_without_id(_call: Call) -> None:
-    """Reject the submission of an older client, and name the replacement."""
-    raise Problem(
-        "method_not_allowed",
-        "jobs are submitted with PUT /v1/jobs/ID",
-        hint="Update distrain where the job was submitted; other programs choose the job's id.",
-        extra_headers={"Allow": "GET"},
-    )
 
 
 @router.post(
@@ -138,7 +126,7 @@ def resume(job_id: PathId, body: ResumeRequest, call: Call) -> Response:
     call.allow(Action.CHANGE_JOB, before.project, before.owner)
     document = again(call, before, body.set)
     choose_cluster(call.service.settings, before.project, before.cluster)  # may have changed
-    judged = judge_for(
+    judged = judge(
         call.service.settings, call.service.closed, before.cluster, before.project, document
     )
     if judged.spec is None:
@@ -172,33 +160,27 @@ def validate(
 ) -> Validation | Response:
     """Check a job request as the submission would, without submitting it.
 
-    The answer, with status 200, lists all mistakes of the spec, the tags and the priority as
-    `errors`. A request without a usable cluster is rejected with 422. With `data`, the answer to a
-    valid request is 202, with the URL of the check's result.
+    The answer, with status 200, lists the mistakes of the spec and the tags, or else that of the
+    priority, as `errors`. A request without a usable cluster is rejected with 422. With `data`, the
+    answer to a valid request is 202, with the URL of the check's result.
     """
     audit_note(call.request).keep = False
     quota_for(call, Action.SUBMIT, body.project)
     cluster = choose_cluster(call.service.settings, body.project, body.cluster)
-    judged = judge_for(call.service.settings, call.service.closed, cluster, body.project, body.spec)
-    mistakes = [Mistake("/spec" + m.pointer, m.detail) for m in judged.mistakes]
-    mistakes += tag_mistakes(body.tags, call.service.settings.limits, "/tags")
-    if judged.spec is not None and not mistakes:
-        try:
-            checked(call, "", body.model_copy(update={"cluster": cluster}))
-        except Problem as problem:  # the priority, or all tags together
-            mistakes += [*problem.errors] or [Mistake("", problem.detail)]
-    if data and judged.spec is not None and not mistakes:
-        spec = judged.spec.model_dump(mode="json")
-        started = start_preflight(call, cluster, spec)
-        headers = {"Location": started.url}
-        return JSONResponse(started.model_dump(), 202, headers=headers)
+    spec, mistakes = None, list[Mistake]()
+    try:
+        _, spec = checked(call, "", body.model_copy(update={"cluster": cluster}))
+    except Problem as problem:
+        mistakes = [*problem.errors] or [Mistake("", problem.detail)]
+    document = spec.model_dump(mode="json") if spec else None
+    if data and document:
+        started = start_preflight(call, cluster, document)
+        return JSONResponse(started.model_dump(), 202, headers={"Location": started.url})
     return Validation(
         valid=not mistakes,
-        spec=judged.spec.model_dump(mode="json") if judged.spec else None,
+        spec=document,
         errors=[MistakeDocument(pointer=m.pointer, detail=m.detail) for m in mistakes],
-        placement=_placement(
-            call.store, cluster, judged.spec.resources.num_ranks if judged.spec else None
-        ),
+        placement=_placement(call.store, cluster, spec.resources.num_ranks if spec else None),
     )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from distrain.service.bounded_calls import BoundedCalls, NoAnswer
 from distrain.service.settings import Settings, TlsFiles
+from distrain.storage.outputs import nearest_existing
 from distrain.storage.urls import is_remote
 from distrain.workers.certificates import ends_s
 
@@ -68,8 +69,7 @@ def disk_space(path: Path) -> tuple[int, int]:
 
     If the folder does not exist, the filesystem is that of its nearest existing parent.
     """
-    nearest = next(place for place in (path, *path.parents) if place.exists())
-    found = shutil.disk_usage(nearest)
+    found = shutil.disk_usage(nearest_existing(path))
     return found.free, found.total
 
 
