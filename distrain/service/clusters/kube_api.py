@@ -31,9 +31,8 @@ class KubeRefused(ClusterError):
 class KubeApi(AbstractContextManager["KubeApi"]):
     """A connection to the API for a few calls.
 
-    Later calls fail within a moment. Each operation of a call has a timeout, at most the time that
-    is left, so the last call may end some seconds late. The token is read for each call, since
-    Kubernetes rotates it.
+    Each operation of a call has a timeout. The token is read for each call, since Kubernetes
+    rotates it.
     """
 
     def __init__(self, section: Kubernetes, account: Path = ACCOUNT):
