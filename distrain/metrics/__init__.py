@@ -4,10 +4,7 @@ from distrain.metrics.binary import BinaryMetrics as BinaryMetrics
 from distrain.metrics.custom import Metric as Metric
 from distrain.metrics.exchange_stats import ExchangeStats as ExchangeStats
 from distrain.metrics.grouped import GroupedReport as GroupedReport
-from distrain.metrics.multiclass import (
-    MulticlassMetrics as MulticlassMetrics,
-    MulticlassReport as MulticlassReport,
-)
+from distrain.metrics.multiclass import MulticlassReport as MulticlassReport
 from distrain.metrics.ranking import (
     ItemLists as ItemLists,
     RankingMetrics as RankingMetrics,
@@ -15,9 +12,5 @@ from distrain.metrics.ranking import (
     TopItems as TopItems,
     top_items as top_items,
 )
-from distrain.metrics.regression import (
-    RegressionMetrics as RegressionMetrics,
-    RegressionReport as RegressionReport,
-)
+from distrain.metrics.regression import RegressionReport as RegressionReport
 from distrain.metrics.report import BinaryReport as BinaryReport
-from distrain.metrics.state import State as State

@@ -20,8 +20,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from distrain.metrics.bins import Counts, Doubles, Floats
-from distrain.metrics.state import SummedState, checked_weights
+from distrain.metrics.bins import Doubles
+from distrain.metrics.state import SummedState
 
 ERROR_BINS = 255 * 128
 ERROR_SHIFT = 16
@@ -57,11 +57,12 @@ class RegressionReport:
 class RegressionMetrics(SummedState):
     """Sums and binned errors, of constant size (256 KiB), for a `RegressionReport`.
 
-    >>> metrics = RegressionMetrics()
-    >>> metrics.update(np.array([1.0, 2.0, 6.0]), np.array([1.0, 2.0, 3.0]))
-    >>> found = metrics.compute()
-    >>> found.mae, found.mean_error, found.abs_error_p50
-    (1.0, 1.0, 0.0)
+    A row with the absolute error `e` is counted in the bin `bits >> ERROR_SHIFT`, where `bits` are
+    those of `e` as float32; larger errors are counted in the last bin.
+
+    >>> one_row = RegressionMetrics(1, np.array([1.0, 3.0, 3.0, 9.0, 4.0, 16.0]))
+    >>> one_row.merge(RegressionMetrics(1, np.array([1.0, 0.0, 0.0, 0.0, 2.0, 4.0]))).compute().mae
+    1.5
     """
 
     kind: ClassVar[str] = "regression"
@@ -74,35 +75,9 @@ class RegressionMetrics(SummedState):
     def of_rows(e: Any, size: Any, y: Any) -> tuple[Any, ...]:
         """Return what each row adds to each of `SUMS`, without its weight.
 
-        Only operators are used, so the arguments may be NumPy's arrays or torch's tensors: errors,
-        their absolute values and targets, each `[rows]`.
+        The arguments are tensors: errors, their absolute values and targets, each `[rows]`.
         """
         return 1.0, e, size, e * e, y, y * y
-
-    def update(
-        self, predictions: Floats, targets: np.ndarray[Any, Any], weights: Floats | None = None
-    ) -> None:
-        """Count some rows, each argument `[rows]`; errors as for `State.update`.
-
-        The predictions are those of the targets' values, not logits.
-        """
-        if predictions.ndim != 1 or predictions.shape != targets.shape:
-            raise ValueError(
-                f"predictions {list(predictions.shape)} and targets {list(targets.shape)} must "
-                "both be [rows]"
-            )
-        for name, values in (("prediction", predictions), ("target", targets)):
-            finite = np.isfinite(values)
-            if not finite.all():
-                index = int(np.argmin(finite))
-                raise ValueError(f"the {name} at index {index} is {values[index]}")
-        w = checked_weights(weights, len(targets))
-        y = targets.astype(np.float64)
-        e = predictions.astype(np.float64) - y
-        size = np.abs(e)
-        self.rows += len(y)
-        self.sums += [float((w * part).sum()) for part in self.of_rows(e, size, y)]
-        self.bins += np.bincount(error_bin_of(size), w, minlength=ERROR_BINS)
 
     def compute(self) -> RegressionReport:
         weight, error, abs_error, sq_error, target, sq_target = self.sums.tolist()
@@ -117,18 +92,6 @@ class RegressionMetrics(SummedState):
             error / weight,
             *(_quantile(self.bins, share) for share in (0.5, 0.9, 0.99)),
         )
-
-
-def error_bin_of(sizes: Doubles) -> Counts:
-    """Return the bin of each absolute error, int64 in `0 .. ERROR_BINS-1`.
-
-    >>> error_bin_of(np.array([0.0, 1.0, 1.001, 1.01, 1e300])).tolist()
-    [0, 16256, 16256, 16257, 32639]
-    """
-    with np.errstate(over="ignore"):
-        bits = sizes.astype(np.float32).view(np.uint32)
-    bins: Counts = np.minimum(bits >> ERROR_SHIFT, ERROR_BINS - 1).astype(np.int64)
-    return bins
 
 
 def _quantile(bins: Doubles, share: float) -> float:

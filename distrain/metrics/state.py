@@ -37,22 +37,6 @@ class State(Protocol):
     def rows(self) -> int:
         """The number of rows, regardless of weights."""
 
-    def update(
-        self, scores: Floats, labels: np.ndarray[Any, Any], weights: Floats | None = None
-    ) -> None:
-        """Count some rows.
-
-        Args:
-            scores: Logits of a binary target or predictions of a regression, `[rows]`, or the
-                logits of a multiclass target, `[rows, classes]`; in any float dtype.
-            labels: `[rows]`, in any dtype.
-            weights: `[rows]`, 0 or more; `None`: 1 each.
-
-        Raises:
-            ValueError: The shapes differ, a score or label is invalid for the kind, or a weight is
-                below 0 or not finite; the state is unchanged.
-        """
-
     def merge(self, other: Any) -> Self:
         """Return a new state with the rows of both."""
 

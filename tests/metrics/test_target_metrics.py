@@ -1,4 +1,4 @@
-"""The states of targets of every kind, with and without weights."""
+"""The states of targets of every kind, counted with torch, with and without weights."""
 
 import json
 from functools import reduce
@@ -6,11 +6,13 @@ from functools import reduce
 import numpy as np
 import pytest
 import sklearn.metrics as sk
+import torch
 from hypothesis import given, settings, strategies as st
 
-from distrain.metrics import BinaryMetrics, MulticlassMetrics, RegressionMetrics
+from distrain.metrics import BinaryMetrics
 from distrain.metrics.exact import DistinctScores
 from distrain.metrics.targets import STATES, TargetMetrics
+from distrain.train.step.device_metrics import DeviceMetrics
 
 CLASSES = 7
 NUMBERS = st.floats(-100, 100, width=32)
@@ -46,11 +48,16 @@ def arrays(kind, rows):
     return scores, labels, weights
 
 
+def counted(kind, *rows, parts=1):
+    """Count scores, labels and perhaps weights, in so many parts."""
+    metrics = DeviceMetrics(torch.device("cpu"), kind, rows[0].shape[-1])
+    for part in np.array_split(np.arange(len(rows[0])), parts):
+        metrics.update(*(torch.from_numpy(one[part]) for one in rows))
+    return metrics.read_and_reset()
+
+
 def state_of(kind, rows, weighted=True):
-    state = STATES[kind]()
-    scores, labels, weights = arrays(kind, rows)
-    state.update(scores, labels, weights if weighted else None)
-    return state
+    return counted(kind, *arrays(kind, rows)[: 3 if weighted else 2])
 
 
 def sums_of(state):
@@ -117,10 +124,8 @@ def test_a_regression_is_scikit_learns(random, weighted):
     targets = random.gamma(2, 30, 20_000).astype(np.float32)
     predictions = (targets + random.standard_t(3, len(targets)) * 5).astype(np.float32)
     weights = random.gamma(1, 1, len(targets)).astype(np.float32) if weighted else None
-    state = RegressionMetrics()
-    for part in np.array_split(np.arange(len(targets)), 7):
-        state.update(predictions[part], targets[part], None if weights is None else weights[part])
-    found = state.compute()
+    rows = [predictions, targets, *([] if weights is None else [weights])]
+    found = counted("regression", *rows, parts=7).compute()
     pair = targets.astype(np.float64), predictions.astype(np.float64)
     w = {"sample_weight": weights}
     assert found.rmse == pytest.approx(sk.root_mean_squared_error(*pair, **w), rel=1e-9)
@@ -139,9 +144,8 @@ def test_classes_are_scikit_learns(random, weighted):
     logits = random.normal(0, 1, (len(labels), 12))
     logits[np.arange(len(labels)), labels] += 1
     weights = random.gamma(1, 1, len(labels)) if weighted else None
-    state = MulticlassMetrics()
-    state.update(logits, labels, weights)
-    found = state.compute()
+    rows = [logits, labels, *([] if weights is None else [weights])]
+    found = counted("multiclass", *rows).compute()
     w = {"sample_weight": weights}
     odds = np.exp(logits)
     assert found.accuracy == pytest.approx(sk.accuracy_score(labels, logits.argmax(1), **w))
@@ -176,32 +180,19 @@ def test_weighted_clicks_are_scikit_learns(random):
     assert (found.rows, found.positives) == (len(labels), labels.sum())
 
 
-@pytest.mark.parametrize(
-    ("kind", "scores", "labels", "weights"),
-    [
-        ("binary", [0.0], [1], [-1.0]),
-        ("binary", [0.0], [1], [1.0, 2.0]),
-        ("regression", [0.0, np.inf], [1, 2], None),
-        ("regression", [0.0], [np.nan], None),
-        ("regression", [0.0], [1, 2], None),
-        ("multiclass", [[0.0, 1.0]], [2], None),
-        ("multiclass", [[0.0, np.nan]], [1], None),
-        ("multiclass", [[0.0, 1.0]], [1], [np.nan]),
-    ],
-)
-def test_what_is_no_row_is_refused_and_leaves_the_state(kind, scores, labels, weights, wording):
-    state = STATES[kind]()
+@pytest.mark.parametrize("weights", [[-1.0], [1.0, 2.0]])
+def test_weights_that_cannot_be_used_are_refused_and_leave_the_state(weights, wording):
+    state = BinaryMetrics()
     before = state.to_json()
-    arrays = [None if one is None else np.array(one) for one in (scores, labels, weights)]
-    wording.refused(ValueError, lambda: state.update(*arrays))
+    rows = np.array([0.0]), np.array([1]), np.array(weights)
+    wording.refused(ValueError, lambda: state.update(*rows))
     assert state.to_json() == before
 
 
 def three_targets(rows=3):
-    metrics = TargetMetrics.of_kinds({"price": "regression", "click": "binary", "again": "binary"})
-    for state in metrics.states.values():
-        state.update(np.arange(rows) - 1.0, np.arange(rows) % 2, None)
-    return metrics
+    kinds = {"price": "regression", "click": "binary", "again": "binary"}
+    scores, labels = np.arange(rows) - 1.0, np.arange(rows) % 2
+    return TargetMetrics({name: counted(kind, scores, labels) for name, kind in kinds.items()})
 
 
 def test_the_first_binary_target_is_the_main_one():

@@ -22,8 +22,7 @@ PUBLIC = {
     "distrain.loader": "Dataset EpochIterator FetchOptions Loader LoaderStats Transform",
     "distrain.metrics": (
         "BinaryMetrics BinaryReport ExchangeStats GroupedReport ItemLists Metric "
-        "MulticlassMetrics MulticlassReport RankingMetrics RankingReport RegressionMetrics "
-        "RegressionReport State TopItems top_items"
+        "MulticlassReport RankingMetrics RankingReport RegressionReport TopItems top_items"
     ),
     "distrain.models": (
         "Blueprint ClickModel Embeddings InputBlock SavedModel TableFactory build_model load_model"
