@@ -22,7 +22,6 @@ import numpy as np
 import pyarrow as pa
 
 from distrain.prep.lookups.mapped_vocabulary import (
-    COUNTS,
     KEYS,
     OFFSETS,
     PLACES,
@@ -151,7 +150,7 @@ def _write_files(path_of: PathOf, categories: str, name: str, range_bytes: int) 
 
 
 def _write_runs(path_of: PathOf, categories: str, name: str, most: int, holds_text: bool) -> None:
-    """Write the files of values and of counts in id order, and a file of runs.
+    """Write the files of values in id order, and a file of runs.
 
     A run has the keys of a batch, sorted, and the index of each key's value in id order.
     """
@@ -162,12 +161,10 @@ def _write_runs(path_of: PathOf, categories: str, name: str, most: int, holds_te
             return opened.enter_context(path_of(file).open("wb", buffering=1 << 20))
 
         runs_to = opened.enter_context(pa.ipc.new_file(of(_RUNS), schema))
-        counts_to = of(COUNTS)
         text_to = _TextFiles(of(OFFSETS), of(TEXT)) if holds_text else None
         values_to = None if holds_text else of(VALUES)
         first = 0
-        for values, counts in read_batches(categories, name, most):
-            counts_to.write(_bytes(counts.to_numpy(zero_copy_only=False)))
+        for values, _ in read_batches(categories, name, most):
             keys = keys_of(values)
             if text_to is not None:
                 text_to.write(values)

@@ -27,12 +27,11 @@ from distrain.storage.retrying import first_line
 PathOf = Callable[[str], Path]
 
 OFFSETS, TEXT, VALUES = "offsets", "text", "values"
-COUNTS, KEYS, PLACES = "counts", "keys", "places"
+KEYS, PLACES = "keys", "places"
 """The files in the folder of one lookup, raw arrays:
 
     values           the values in the order of their ids, int64; for strings instead:
     offsets, text    the offset of each string, int64, and the UTF-8 of all strings
-    counts           how often each value was seen, int64
     keys, places     the values, or hashes of strings, ascending; and their indices among the
                      values, int32
 """
@@ -40,7 +39,7 @@ COUNTS, KEYS, PLACES = "counts", "keys", "places"
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MappedVocabulary(Vocabulary):
-    """A vocabulary in files that are mapped into memory."""
+    """A vocabulary in files that are mapped into memory; `counts` is empty."""
 
     index: KeyIndex
 
@@ -64,7 +63,6 @@ class MappedVocabulary(Vocabulary):
                 values = _text(of(OFFSETS, np.int64), of(TEXT, np.uint8))
             else:
                 values = pa.array(of(VALUES, np.int64))
-            counts = pa.array(of(COUNTS, np.int64))
             keys = of(KEYS, np.uint64 if holds_text else np.int64)
             places = of(PLACES, np.int32)
         except (OSError, ValueError) as error:
@@ -77,7 +75,7 @@ class MappedVocabulary(Vocabulary):
             ) from None
         return cls(
             values,
-            counts,
+            pa.array([], pa.int64()),
             meta["oov"]["num_indices"],
             meta["null"]["num_observed"],
             meta["oov"]["num_observed"],
