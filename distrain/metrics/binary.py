@@ -34,8 +34,7 @@ class BinaryMetrics:
         negatives: Rows with label 0 per bin of the logit, int64 `[NUM_BINS]`; or their weights,
             float64.
         positives: Rows with label 1 per bin of the logit, like `negatives`.
-        log_loss_sum: Sum of the rows' logistic losses in nats, times their weights.
-        prediction_sum: Sum of the rows' predicted probabilities, times their weights.
+        sums: The sums named in `SUMS`, float64, in this order.
         counted: Numbers of rows and of positive rows; `None` without weights.
 
     >>> metrics = BinaryMetrics()
@@ -45,26 +44,34 @@ class BinaryMetrics:
     """
 
     kind: ClassVar[str] = "binary"
+    SUMS = ("log_loss_sum", "prediction_sum")
 
-    __slots__ = ("counted", "log_loss_sum", "negatives", "positives", "prediction_sum")
+    __slots__ = ("counted", "negatives", "positives", "sums")
 
     def __init__(
         self,
         negatives: Weights | None = None,
         positives: Weights | None = None,
-        log_loss_sum: float = 0.0,
-        prediction_sum: float = 0.0,
+        sums: Doubles | None = None,
         counted: tuple[int, int] | None = None,
     ):
         self.negatives = np.zeros(NUM_BINS, np.int64) if negatives is None else negatives
         self.positives = np.zeros(NUM_BINS, np.int64) if positives is None else positives
-        self.log_loss_sum = log_loss_sum
-        self.prediction_sum = prediction_sum
+        self.sums = np.zeros(len(self.SUMS)) if sums is None else sums
         self.counted = counted
 
     @property
     def rows(self) -> int:
         return self.counted[0] if self.counted else int(self.negatives.sum() + self.positives.sum())
+
+    @staticmethod
+    def of_rows(losses: Any, predictions: Any) -> tuple[Any, ...]:
+        """Return what each row adds to each of `SUMS`, without its weight.
+
+        The arguments may be NumPy's arrays or torch's tensors, each `[rows]`: the logistic losses
+        in nats, and the predicted probabilities.
+        """
+        return losses, predictions
 
     def update(
         self, logits: Floats, labels: np.ndarray[Any, Any], weights: Floats | None = None
@@ -93,11 +100,9 @@ class BinaryMetrics:
         if self.counted is not None:
             rows, positives = self.counted
             self.counted = rows + len(labels), positives + int(positive.sum())
-        losses, predictions = losses_and_predictions(x, positive)
-        if weights is not None:
-            losses, predictions = losses * weights, predictions * weights
-        self.log_loss_sum += float(losses.sum())
-        self.prediction_sum += float(predictions.sum())
+        mass = 1.0 if weights is None else weights
+        added = self.of_rows(*losses_and_predictions(x, positive))
+        self.sums += [float((part * mass).sum()) for part in added]
 
     def begin_weights(self) -> None:
         """Make the bins float64 sums of weights, in which each row so far has the weight 1.
@@ -113,8 +118,7 @@ class BinaryMetrics:
         merged = BinaryMetrics(
             self.negatives + other.negatives,
             self.positives + other.positives,
-            self.log_loss_sum + other.log_loss_sum,
-            self.prediction_sum + other.prediction_sum,
+            self.sums + other.sums,
         )
         if self.counted is not None or other.counted is not None:
             both = (self._counted(), other._counted())
@@ -125,28 +129,24 @@ class BinaryMetrics:
         return self.counted or (self.rows, int(self.positives.sum()))
 
     def parts(self) -> Parts:
-        sums = np.array([self.log_loss_sum, self.prediction_sum])
         counts = None if self.counted is None else np.array(self.counted)
-        return Parts(np.concatenate([self.negatives, self.positives]), sums, counts)
+        return Parts(np.concatenate([self.negatives, self.positives]), self.sums, counts)
 
     @classmethod
     def of_parts(cls, parts: Parts) -> "BinaryMetrics":
         negatives, positives = np.split(parts.bins, 2)
-        log_loss, prediction = parts.sums.tolist()
         counted = None if parts.counts is None else (int(parts.counts[0]), int(parts.counts[1]))
-        return cls(negatives, positives, log_loss, prediction, counted)
+        return cls(negatives, positives, parts.sums, counted)
 
     def compute(self) -> BinaryReport:
-        sums = self.log_loss_sum, self.prediction_sum
-        return report(self.negatives, self.positives, *sums, self.counted)
+        return report(self.negatives, self.positives, *self.sums.tolist(), self.counted)
 
     def to_json(self) -> dict[str, Any]:
         return {
             **_FORMAT,
             "negatives": pack_counts(self.negatives),
             "positives": pack_counts(self.positives),
-            "log_loss_sum": self.log_loss_sum,
-            "prediction_sum": self.prediction_sum,
+            **dict(zip(self.SUMS, self.sums.tolist(), strict=True)),
             **({} if self.counted is None else {"counted": list(self.counted)}),
         }
 
@@ -171,8 +171,7 @@ class BinaryMetrics:
             add_packed(metrics.negatives, [document["negatives"] for document in documents])
             add_packed(metrics.positives, [document["positives"] for document in documents])
             for document in documents:
-                metrics.log_loss_sum += float(document["log_loss_sum"])
-                metrics.prediction_sum += float(document["prediction_sum"])
+                metrics.sums += [float(document[name]) for name in cls.SUMS]
             if metrics.counted is not None:
                 both = [d.get("counted") or cls.from_json(d)._counted() for d in documents]
                 metrics.counted = sum(int(rows) for rows, _ in both), sum(int(p) for _, p in both)

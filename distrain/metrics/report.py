@@ -59,13 +59,13 @@ class BinaryReport:
 
     rows: int
     positives: int
-    auc: float | None
-    auc_bound: float | None
-    average_precision: float | None
-    average_precision_bound: float | None
-    log_loss: float | None
-    normalised_entropy: float | None
-    calibration: float | None
+    auc: float | None = None
+    auc_bound: float | None = None
+    average_precision: float | None = None
+    average_precision_bound: float | None = None
+    log_loss: float | None = None
+    normalised_entropy: float | None = None
+    calibration: float | None = None
     targets: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
     calibration_error: float | None = None
 
@@ -92,9 +92,7 @@ def report(
     log_loss = log_loss_sum / total if total else None
     calibration = prediction_sum / positive if positive else None
     if log_loss is None or not positive or not negative:
-        return BinaryReport(
-            rows, num_positives, None, None, None, None, log_loss, None, calibration
-        )
+        return BinaryReport(rows, num_positives, log_loss=log_loss, calibration=calibration)
     entropy = _entropy(positive / total)
     return BinaryReport(
         rows,

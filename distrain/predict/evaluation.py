@@ -109,8 +109,8 @@ def evaluate_saved(
     """
     binned = _binned(scorer, _rows_counter(scorer.dataset, "scoring", on_progress))
     main, name = binned.main, binned.main_name or ""
-    none = BinaryReport(binned.rows, 0, None, None, None, None, None, None, None)
-    report = replace(none if main is None else main.compute(), targets=binned.figures())
+    report = BinaryReport(binned.rows, 0) if main is None else main.compute()
+    report = replace(report, targets=binned.figures())
     wide = not_bounded(binned, max_auc_bound)
     if main is not None and (report.average_precision_bound or 0.0) > max_auc_bound:
         wide[name] = main.counted is not None

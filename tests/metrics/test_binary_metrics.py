@@ -64,7 +64,7 @@ def test_rows_that_are_weighted_are_counted_whatever_their_weights(rows, cut, we
 def test_no_rows_compute_to_nothing():
     metrics = BinaryMetrics()
     metrics.update(np.empty(0, np.float32), np.empty(0, np.int64))
-    nothing = BinaryReport(0, 0, None, None, None, None, None, None, None)
+    nothing = BinaryReport(0, 0)
     assert metrics.compute() == nothing
     assert metrics.merge(BinaryMetrics()).compute() == nothing
 

@@ -27,7 +27,7 @@ def evaluation(*kinds: str) -> tuple[Evaluation, dict[str, Any]]:
         scores = draw.normal(size=(60, 3)) if state.kind == "multiclass" else draw.normal(size=60)
         state.update(scores, draw.integers(0, 2, 60))
     main = metrics.main
-    report = BinaryReport(60, 0, *[None] * 7) if main is None else main.compute()
+    report = BinaryReport(60, 0) if main is None else main.compute()
     whole = BinaryReport(**{**vars(report), "targets": metrics.figures()})
     named = [(name, state.kind) for name, state in metrics.states.items()]
     reports = {name: state.compute() for name, state in metrics.states.items()}

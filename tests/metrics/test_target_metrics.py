@@ -63,7 +63,7 @@ def state_of(kind, rows, weighted=True):
 def sums_of(state):
     if isinstance(state, BinaryMetrics):
         bins = [*state.negatives, *state.positives]
-        return np.array([state.log_loss_sum, state.prediction_sum]), np.array(bins)
+        return state.sums, np.array(bins)
     return state.sums, state.bins
 
 

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from distrain.errors import ModelError
 from distrain.jobs.spec.tasks import RegressionLoss
-from distrain.jobs.spec.training import ValidationMetric
+from distrain.jobs.spec.training import JUDGING_METRICS, ValidationMetric
 from distrain.loader.batch import Batch
 from distrain.models.blocks.block import Block, Chain
 from distrain.models.blocks.functional import linear_over
@@ -33,7 +33,7 @@ class Task(Block):
         takes_weights: Whether its loss weighs rows.
     """
 
-    metrics: tuple[ValidationMetric, ...] = ("auc", "log_loss", "normalised_entropy")
+    metrics: tuple[ValidationMetric, ...] = JUDGING_METRICS["binary"]
     name: str = ""
     target: str | None = None
     takes_weights: bool = False

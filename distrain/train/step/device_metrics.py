@@ -8,6 +8,7 @@ from torch import Tensor
 
 from distrain.errors import DataError
 from distrain.loader.batch import Batch
+from distrain.metrics.binary import BinaryMetrics
 from distrain.metrics.bins import BINS_PER_LOGIT, LOGIT_LIMIT, NUM_BINS
 from distrain.metrics.multiclass import MulticlassMetrics, rows_at_once
 from distrain.metrics.regression import ERROR_BINS, ERROR_SHIFT, RegressionMetrics
@@ -17,7 +18,7 @@ from distrain.models.heads.targets import Target, label_of, weight_of
 from distrain.train.step.host_copy import HostCopy
 
 _WORDS = {
-    "binary": (2 * NUM_BINS, 2, 2),
+    "binary": (2 * NUM_BINS, len(BinaryMetrics.SUMS), 2),
     "regression": (ERROR_BINS, len(RegressionMetrics.SUMS), 1),
     "multiclass": (0, len(MulticlassMetrics.SUMS), 1),
 }
@@ -63,7 +64,6 @@ class DeviceMetrics:
         parts = torch.split(self._state, words)
         self._bins, self._unusable, sums, self._counts = parts
         self._weights, self._sums = self._bins.view(torch.float64), sums.view(torch.float64)
-        self._log_loss, self._predictions, *_ = self._sums.unbind()
         # The bins hold integers while binary rows have no weights; then the counts are not stored.
         self._weighted = kind != "binary"
 
@@ -127,8 +127,8 @@ class DeviceMetrics:
         else:
             self._bins.scatter_add_(0, index, usable.long())
         losses = torch.nn.functional.logsigmoid(y.mul_(2).sub_(1).mul_(x)).neg_()
-        self._log_loss.add_(losses.mul_(mass).sum())
-        self._predictions.add_(x.sigmoid_().mul_(mass).sum())
+        added = BinaryMetrics.of_rows(losses, x.sigmoid_())
+        self._sums.add_(torch.stack([(mass * part).sum() for part in added]))
 
     def _regression(self, x: Tensor, y: Tensor, usable: Tensor, mass: Tensor) -> None:
         mass, e = mass.double(), x - y
