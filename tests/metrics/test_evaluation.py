@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from counted_rows import counted
 
 from distrain.metrics.evaluation import Evaluation
 from distrain.metrics.report import BinaryReport
@@ -22,10 +23,11 @@ LEADING = {
 def evaluation(*kinds: str) -> tuple[Evaluation, dict[str, Any]]:
     """The evaluation of random rows with targets of these kinds, and each target's report."""
     draw = np.random.default_rng(0)
-    metrics = TargetMetrics.of_kinds({f"t{place}": kind for place, kind in enumerate(kinds)})
-    for state in metrics.states.values():
-        scores = draw.normal(size=(60, 3)) if state.kind == "multiclass" else draw.normal(size=60)
-        state.update(scores, draw.integers(0, 2, 60))
+    states = {}
+    for place, kind in enumerate(kinds):
+        scores = draw.normal(size=(60, 3)) if kind == "multiclass" else draw.normal(size=60)
+        states[f"t{place}"] = counted(kind, scores, draw.integers(0, 2, 60))
+    metrics = TargetMetrics(states)
     main = metrics.main
     report = BinaryReport(60, 0) if main is None else main.compute()
     whole = BinaryReport(**{**vars(report), "targets": metrics.figures()})

@@ -6,13 +6,12 @@ from functools import reduce
 import numpy as np
 import pytest
 import sklearn.metrics as sk
-import torch
+from counted_rows import counted
 from hypothesis import given, settings, strategies as st
 
 from distrain.metrics import BinaryMetrics
 from distrain.metrics.exact import DistinctScores
 from distrain.metrics.targets import STATES, TargetMetrics
-from distrain.train.step.device_metrics import DeviceMetrics
 
 CLASSES = 7
 NUMBERS = st.floats(-100, 100, width=32)
@@ -46,14 +45,6 @@ def arrays(kind, rows):
     scores = np.array([row[0] for row in rows], np.float32).reshape(shape)
     labels, weights = (np.array([row[at] for row in rows], np.float32) for at in (1, 2))
     return scores, labels, weights
-
-
-def counted(kind, *rows, parts=1):
-    """Count scores, labels and perhaps weights, in so many parts."""
-    metrics = DeviceMetrics(torch.device("cpu"), kind, rows[0].shape[-1])
-    for part in np.array_split(np.arange(len(rows[0])), parts):
-        metrics.update(*(torch.from_numpy(one[part]) for one in rows))
-    return metrics.read_and_reset()
 
 
 def state_of(kind, rows, weighted=True):

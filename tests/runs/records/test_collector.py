@@ -7,6 +7,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from counted_rows import counted
 from hypothesis import given, settings, strategies as st
 
 from distrain.jobs.events import (
@@ -373,10 +374,13 @@ def test_a_record_of_many_ranks_does_not_grow_with_them() -> None:
 def states_of_targets(rank, step):
     """States of three targets of a rank's rows, as they travel."""
     logits, labels = rows_of(rank, step)
-    metrics = TargetMetrics.of_kinds({"price": "regression", "click": "binary", "buy": "binary"})
-    metrics.states["price"].update(logits, labels)
-    metrics.states["click"].update(logits, labels)
-    metrics.states["buy"].update(-logits, labels)
+    metrics = TargetMetrics(
+        {
+            "price": counted("regression", logits, labels),
+            "click": counted("binary", logits, labels),
+            "buy": counted("binary", -logits, labels),
+        }
+    )
     return json.loads(json.dumps(metrics.to_json()))
 
 

@@ -7,6 +7,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from counted_rows import counted
 from monitored import Site, metrics_state, on_site, steps_done
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
@@ -58,9 +59,9 @@ def finish(site: Site, job_id: str) -> None:
 
 
 def test_metrics_of_further_targets_have_the_targets_name() -> None:
-    metrics = TargetMetrics.of_kinds({"click": "binary", 'a "price"': "regression"})
-    for state in metrics.states.values():
-        state.update(np.array([1.0, 0.0]), np.array([1.0, 0.0]), None)
+    rows = np.array([1.0, 0.0]), np.array([1.0, 0.0])
+    kinds = {"click": "binary", 'a "price"': "regression"}
+    metrics = TargetMetrics({name: counted(kind, *rows) for name, kind in kinds.items()})
 
     async def story(site: Site) -> None:
         site.submit("a")

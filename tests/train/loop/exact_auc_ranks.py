@@ -4,6 +4,7 @@ from itertools import product
 
 import numpy as np
 import torch
+from counted_rows import counted
 
 from distrain.metrics import Metric
 from distrain.metrics.exact import DistinctScores
@@ -54,10 +55,8 @@ def weights_of(rows):
 
 def state_of(kind, weighted, rank, num_ranks):
     scores, labels = rows_of("far", rank, num_ranks)
-    state = STATES[kind]()
     scores = np.stack([scores, -scores], axis=1) if kind == "multiclass" else scores
-    state.update(scores, labels, weights_of(len(labels)) if weighted else None)
-    return state
+    return counted(kind, scores, labels, *([weights_of(len(labels))] if weighted else []))
 
 
 def all_aucs(rank, num_ranks):
