@@ -139,14 +139,18 @@ class BinaryMetrics:
         return cls(negatives, positives, parts.sums, counted)
 
     def compute(self) -> BinaryReport:
-        return report(self.negatives, self.positives, *self.sums.tolist(), self.counted)
+        return report(self.negatives, self.positives, counted=self.counted, **self._named_sums)
+
+    @property
+    def _named_sums(self) -> dict[str, Any]:
+        return dict(zip(self.SUMS, self.sums.tolist(), strict=True))
 
     def to_json(self) -> dict[str, Any]:
         return {
             **_FORMAT,
             "negatives": pack_counts(self.negatives),
             "positives": pack_counts(self.positives),
-            **dict(zip(self.SUMS, self.sums.tolist(), strict=True)),
+            **self._named_sums,
             **({} if self.counted is None else {"counted": list(self.counted)}),
         }
 
