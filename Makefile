@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 FASTAI := fastai fastcore fastdownload fastprogress fasttransform plum-dispatch beartype pandas
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-release test-lowest check format kernels docs release bench mutants gpu clean
+.PHONY: help demo test test-slow test-release test-lowest check check-types check-others format kernels docs release bench mutants gpu clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,10 +41,15 @@ test-release: $(VENV)/.dev $(VENV)/.fastai $(VENV)/.peers $(VENV)/.helm $(VENV)/
 test-lowest: $(VENV)/.lowest ## Run tests of loader, training and ETL with the lowest allowed versions
 	$(VENV)/lowest/bin/python -m pytest $(SHARED) -m "not slow and not release" $(LOWEST) $(ARGS)
 
-check: $(VENV)/.dev ## Format, lint, types, import contracts, prose, docs
+# `make -j2 check` checks types, which takes half of the time, beside everything else.
+check: check-types check-others ## Format, lint, types, import contracts, prose, docs
+
+check-types: $(VENV)/.dev
+	$(BIN)/mypy
+
+check-others: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tools/prose.py
 	$(BIN)/python docs/_ext/architecture_map.py
