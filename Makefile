@@ -4,7 +4,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 KERNELS := $(wildcard distrain/*/_*.[ch]) $(wildcard distrain/*/*/_*.[ch] distrain/*/*/*/_*.[ch])
-PEERS := keras-rs
 JOBS ?= 2
 LOWEST := tests/loader/partition tests/loader tests/train/step tests/train/loop tests/prep
 # pytest-timeout ends a test that waits in Python. If a test hangs elsewhere, its process ends after
@@ -35,7 +34,7 @@ test: $(VENV)/.dev $(VENV)/.helm ## Run the test suite
 test-slow: $(VENV)/.dev $(VENV)/.helm ## Run the tests that take minutes
 	$(BIN)/python -m pytest $(SHARED) -m "slow and not release" $(ARGS)
 
-test-release: $(VENV)/.dev $(VENV)/.fastai $(VENV)/.peers $(VENV)/.helm $(VENV)/.helm-old ## Run the tests that only a release needs: more models, causes, databases, kills (hours)
+test-release: $(VENV)/.dev $(VENV)/.fastai $(VENV)/.helm $(VENV)/.helm-old ## Run the tests that only a release needs: more models, causes, databases, kills (hours)
 	$(BIN)/python -m pytest $(SHARED) -m release $(ARGS)
 
 test-lowest: $(VENV)/.lowest ## Run tests of loader, training and ETL with the lowest allowed versions
@@ -120,13 +119,6 @@ $(VENV)/.fastai: $(VENV)/bin/python constraints.txt
 	rm -rf $(VENV)/fastai
 	$(PIP) install --target $(VENV)/fastai --no-deps --constraint constraints.txt $(FASTAI) \
 	&& touch $@ || echo "fastai could not be installed; its tests will be skipped"
-
-# Other implementations of our models, for comparison in tests, which skip without them: a separate
-# folder, without dependencies.
-$(VENV)/.peers: $(VENV)/bin/python constraints.txt
-	rm -rf $(VENV)/peers
-	$(PIP) install --target $(VENV)/peers --no-deps --constraint constraints.txt $(PEERS) \
-	&& touch $@ || echo "other implementations could not be installed; their tests will be skipped"
 
 # Helm and Kubernetes schemas for the tests of the chart, which skip without them: 60 MB, and 35 MB
 # for the older helm.
