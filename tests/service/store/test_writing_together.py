@@ -72,12 +72,6 @@ def _put(number, then=None):
     return work
 
 
-def test_threads_share_a_transaction(table):
-    assert table.put_all(*map(_put, range(8))) == list(range(8))
-    assert table.numbers() == list(range(8))
-    assert table.num_transactions == 1
-
-
 def test_a_refusal_undoes_its_own_work_alone(table):
     refusal = NotNow("no")
     answers = table.put_all(_put(1), _put(2, refusal), _put(3))
