@@ -11,7 +11,7 @@ import pytest
 from fake_kube import make_certificate
 from scripted_service import Reply, ScriptedService
 
-from distrain.client import Client, Retries, ServiceError, ServiceUnavailable
+from distrain.client import Client, Retries, ServiceUnavailable
 from distrain.client.credentials import (
     Login,
     find_login,
@@ -89,18 +89,6 @@ def test_a_client_shows_no_token() -> None:
     assert TOKEN not in repr(client) + str(vars(client))
     assert TOKEN not in repr(Login("https://jobs.example", TOKEN))
     client.close()
-
-
-def test_a_redirect_is_not_followed_with_the_token(config: Path) -> None:
-    with ScriptedService(lambda seen: Reply(200, {})) as other:
-        to = {"Location": f"{other.address}/v1/me"}
-        with (
-            ScriptedService(lambda seen: Reply(307, b"", to)) as service,
-            Client(service.address, TOKEN, retries=ONCE) as client,
-            pytest.raises(ServiceError),
-        ):
-            client.me()
-        assert other.seen == []
 
 
 def test_requests_to_this_machine_take_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
