@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from fake_kube import make_certificate
+from made_certificates import write_certificate
 from scripted_service import Reply, ScriptedService
 
 from distrain.client import Client, Retries, ServiceUnavailable
@@ -124,7 +124,7 @@ def test_a_file_of_an_authority_that_is_none(tmp_path: Path) -> None:
 
 
 def test_a_certificate_that_nobody_vouches_for_is_told_at_once(tmp_path: Path) -> None:
-    certificate, key = make_certificate(tmp_path)
+    certificate, key, _ = write_certificate(tmp_path, "service", 2)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     with ScriptedService(lambda seen: Reply(200, {"user": "alice"}), tls=context) as service:

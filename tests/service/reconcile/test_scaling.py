@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from fake_kube import Clock, FakeKube, make_certificate
+from fake_kube import Clock, FakeKube
+from made_certificates import write_certificate
 from reconciled import service_of
 from told_scheduler import ToldScheduler
 from waiting import until
@@ -113,7 +114,7 @@ def test_workers_that_never_end_hold_jobs_up_for_a_bounded_time_and_without_a_li
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
-    return make_certificate(tmp_path_factory.mktemp("certificate"))
+    return write_certificate(tmp_path_factory.mktemp("certificate"), "kube", 2)[:2]
 
 
 @pytest.fixture
