@@ -4,7 +4,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 KERNELS := $(wildcard distrain/*/_*.[ch]) $(wildcard distrain/*/*/_*.[ch] distrain/*/*/*/_*.[ch])
-PEERS := keras-rs
 JOBS ?= 2
 LOWEST := tests/loader/partition tests/loader tests/train/step tests/train/loop tests/prep
 # pytest-timeout ends a test that waits in Python. If a test hangs elsewhere, its process ends after
@@ -17,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 FASTAI := fastai fastcore fastdownload fastprogress fasttransform plum-dispatch beartype pandas
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-release test-lowest check format kernels docs release bench mutants gpu clean
+.PHONY: help demo test test-slow test-release test-lowest check check-types check-others format kernels docs release bench mutants gpu clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,16 +34,21 @@ test: $(VENV)/.dev $(VENV)/.helm ## Run the test suite
 test-slow: $(VENV)/.dev $(VENV)/.helm ## Run the tests that take minutes
 	$(BIN)/python -m pytest $(SHARED) -m "slow and not release" $(ARGS)
 
-test-release: $(VENV)/.dev $(VENV)/.fastai $(VENV)/.peers $(VENV)/.helm $(VENV)/.helm-old ## Run the tests that only a release needs: more models, causes, databases, kills (hours)
+test-release: $(VENV)/.dev $(VENV)/.fastai $(VENV)/.helm $(VENV)/.helm-old ## Run the tests that only a release needs: more models, causes, databases, kills (hours)
 	$(BIN)/python -m pytest $(SHARED) -m release $(ARGS)
 
 test-lowest: $(VENV)/.lowest ## Run tests of loader, training and ETL with the lowest allowed versions
 	$(VENV)/lowest/bin/python -m pytest $(SHARED) -m "not slow and not release" $(LOWEST) $(ARGS)
 
-check: $(VENV)/.dev ## Format, lint, types, import contracts, prose, docs
+# `make -j2 check` checks types, which takes half of the time, beside everything else.
+check: check-types check-others ## Format, lint, types, import contracts, prose, docs
+
+check-types: $(VENV)/.dev
+	$(BIN)/mypy
+
+check-others: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tools/prose.py
 	$(BIN)/python docs/_ext/architecture_map.py
@@ -115,13 +119,6 @@ $(VENV)/.fastai: $(VENV)/bin/python constraints.txt
 	rm -rf $(VENV)/fastai
 	$(PIP) install --target $(VENV)/fastai --no-deps --constraint constraints.txt $(FASTAI) \
 	&& touch $@ || echo "fastai could not be installed; its tests will be skipped"
-
-# Other implementations of our models, for comparison in tests, which skip without them: a separate
-# folder, without dependencies.
-$(VENV)/.peers: $(VENV)/bin/python constraints.txt
-	rm -rf $(VENV)/peers
-	$(PIP) install --target $(VENV)/peers --no-deps --constraint constraints.txt $(PEERS) \
-	&& touch $@ || echo "other implementations could not be installed; their tests will be skipped"
 
 # Helm and Kubernetes schemas for the tests of the chart, which skip without them: 60 MB, and 35 MB
 # for the older helm.

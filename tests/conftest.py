@@ -53,14 +53,16 @@ LONGEST = (
     "models/export/test_export.py",
     "end_to_end/test_planted_auc.py",
     "end_to_end/test_restarts.py",
-    "examples/test_merlin.py",
-    "benchmarks/test_gpu_bench_runs.py",
     "end_to_end/test_lost_clusters.py",
     "examples/test_criteo_examples.py",
     "service/process/test_cluster_lives.py",
     "service/process/test_serve_processes.py",
     "deploy/node/test_node_runs.py",
     "docs/test_docs_service.py",
+    "docs/test_docs_notebook.py",
+    "docs/test_docs_examples.py",
+    "predict/test_served.py",
+    "browser/test_training_page.py",
 )
 
 

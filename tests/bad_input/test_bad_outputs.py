@@ -32,16 +32,6 @@ def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "train-00000.tsv"
 
 
-@pytest.mark.parametrize(("file_format", "rows"), [("tsv", 8_000), ("parquet", 40_000)])
-def test_synth_on_a_full_disk(
-    tiny_disk: Path, capsys: pytest.CaptureFixture[str], file_format: str, rows: int
-) -> None:
-    out = tiny_disk / "out"
-    done = tell(capsys, "synth", "--rows", rows, "--format", file_format, "--out", out)
-    assert_one_screen(done, 1, FULL, out)
-    assert_nothing_left(out)
-
-
 @pytest.mark.usefixtures("cluster_here")
 @pytest.mark.parametrize("room", [1 << 20, 8192, 0])
 def test_prep_on_a_full_disk(

@@ -10,10 +10,8 @@ from damaged import (
     Damage,
     assert_nothing_left,
     assert_one_screen,
-    changed,
     tell,
 )
-from small_jobs import run_distrain
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -61,20 +59,3 @@ def test_what_only_rows_tell_is_told_by_the_rank(
     done = tell(capsys, "train", job, "--run-dir", run)
     assert_one_screen(done, 100, "rank 0: ", file, "reason: DataError", *damage.culprits)
     assert_failed_run(run)
-
-
-@pytest.mark.slow
-def test_a_rank_on_a_cluster_tells_of_a_bad_row(prepared: Path, job: Path) -> None:
-    file = prepared / "train" / "part-0.parquet"
-    changed("I3", float("nan"))(file)
-    run = job.parent / "run"
-    done = run_distrain("train", job, "--run-dir", run, *DASK)
-    assert_one_screen(
-        done, 100, file, "row group: 1", "column: I3", "holds nan", "reason: DataError"
-    )
-    assert_failed_run(run)
-    logs = [log.read_text() for log in (run / "logs").glob("*/*.log")]
-    # The other rank may have lost its peer before it came to the row; its log says where it stood.
-    told = [log for log in logs if "holds nan" in log]
-    assert told
-    assert "Traceback" not in "".join(told)

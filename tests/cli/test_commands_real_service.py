@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 from kept_runs import new_run, records_of, spec_of, view_of
-from live_service import LiveService, live_service, token as token
+from live_service import LiveService, service as service, token as token
 from scripted_service import Reply, ScriptedService, Seen
 from waiting import until
 
@@ -25,8 +24,7 @@ from distrain.cli.runs.logs import lines_of
 from distrain.client.credentials import servers_file
 from distrain.errors import DistrainError
 from distrain.jobs.states import JobState
-from distrain.service.settings import ClusterProfile
-from distrain.service.values import Quota, Role
+from distrain.service.values import Role
 
 SPEC: dict[str, Any] = {
     "name": "clicks",
@@ -34,15 +32,6 @@ SPEC: dict[str, Any] = {
     "model": {"kind": "mlp"},
 }
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
-    profile = ClusterProfile(url="http://127.0.0.1:1", allowed_roots=("/data",), max_priority=100)
-    options = {"clusters": {"gpu": profile}}
-    with live_service(tmp_path_factory.mktemp("service"), options) as service:
-        service.store.put_project("default", Quota(max_queued_per_user=None, max_priority=10))
-        yield service
 
 
 @pytest.fixture(autouse=True)

@@ -8,10 +8,10 @@ import stat
 from pathlib import Path
 
 import pytest
-from fake_kube import make_certificate
+from made_certificates import write_certificate
 from scripted_service import Reply, ScriptedService
 
-from distrain.client import Client, Retries, ServiceError, ServiceUnavailable
+from distrain.client import Client, Retries, ServiceUnavailable
 from distrain.client.credentials import (
     Login,
     find_login,
@@ -91,18 +91,6 @@ def test_a_client_shows_no_token() -> None:
     client.close()
 
 
-def test_a_redirect_is_not_followed_with_the_token(config: Path) -> None:
-    with ScriptedService(lambda seen: Reply(200, {})) as other:
-        to = {"Location": f"{other.address}/v1/me"}
-        with (
-            ScriptedService(lambda seen: Reply(307, b"", to)) as service,
-            Client(service.address, TOKEN, retries=ONCE) as client,
-            pytest.raises(ServiceError),
-        ):
-            client.me()
-        assert other.seen == []
-
-
 def test_requests_to_this_machine_take_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
@@ -136,7 +124,7 @@ def test_a_file_of_an_authority_that_is_none(tmp_path: Path) -> None:
 
 
 def test_a_certificate_that_nobody_vouches_for_is_told_at_once(tmp_path: Path) -> None:
-    certificate, key = make_certificate(tmp_path)
+    certificate, key, _ = write_certificate(tmp_path, "service", 2)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     with ScriptedService(lambda seen: Reply(200, {"user": "alice"}), tls=context) as service:

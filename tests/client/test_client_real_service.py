@@ -1,13 +1,13 @@
 """Both clients against the service's real API: every method, and connections that are cut."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kept_runs import write_records
-from live_service import LiveService, live_service, token as token
+from live_service import LiveService, service as service, token as token
 
 from distrain.client import (
     Client,
@@ -16,8 +16,7 @@ from distrain.client import (
     Retries,
     WaitTimedOut,
 )
-from distrain.service.settings import ClusterProfile
-from distrain.service.values import Phase, Quota
+from distrain.service.values import Phase
 from distrain.workers.rank_log import BoundedLog
 
 SPEC: dict[str, Any] = {
@@ -29,16 +28,6 @@ QUICK = Retries(for_s=20.0, first_s=0.001, longest_s=0.01)
 METHODS = {
     name for name, member in inspect.getmembers(Client) if name[0] != "_" and callable(member)
 } - {"close", "of_scheduler"}
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
-    profile = ClusterProfile(url="http://127.0.0.1:9", allowed_roots=("/data",), max_priority=100)
-    with live_service(
-        tmp_path_factory.mktemp("service"), {"clusters": {"gpu": profile}}
-    ) as service:
-        service.store.put_project("default", Quota(max_queued_per_user=None, max_priority=10))
-        yield service
 
 
 class Story:

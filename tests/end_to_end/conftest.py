@@ -11,8 +11,8 @@ from distrain.workers.local import local_cluster
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Client]:
-    """Four worker processes."""
-    with local_cluster(4, 1, "cpu", ":0") as client:
+    """Two worker processes, as many as jobs here have ranks."""
+    with local_cluster(2, 1, "cpu", ":0") as client:
         yield client
 
 

@@ -2,18 +2,16 @@
 
 import json
 import re
-import signal
 import subprocess
 from pathlib import Path
 
-import psutil
 import pytest
 from dask_world import DaskWorld
 from small_jobs import distrain_command, make_spec, run_distrain, small_document
 from waiting import until
 from yaml import safe_dump
 
-from distrain.jobs.job_view import AttemptStarted, JobView
+from distrain.jobs.job_view import JobView
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec import JobSpec
 from distrain.jobs.states import JobState
@@ -31,54 +29,6 @@ LONG = (
     "evaluate.at_end=false",
     "restart.backoff_s=0",
 )
-
-
-@pytest.mark.release
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "told",
-    ["nanny", "worker", "no nanny"],
-)
-def test_a_worker_that_is_told_to_go_lets_its_rank_save(
-    prepared: Path, tmp_path: Path, told: str
-) -> None:
-    """No other checkpoint is written than the one at the notice."""
-    spec = make_spec(
-        prepared,
-        *LONG,
-        "checkpoint={every_steps: null, every_s: null}",
-        "deadlines.stop_grace_s=30",
-    )
-    resumed: list[AttemptStarted] = []
-    told_pids: list[int] = []
-
-    def tell(view: JobView) -> None:
-        resumed.extend(entry for entry in view.progress if isinstance(entry, AttemptStarted))
-        if not view.records or view.records[-1].step < 50 or told_pids:
-            return
-        worker = psutil.Process(view.pids[1]).parent()
-        assert worker is not None
-        target = worker.parent() if told == "nanny" else worker
-        assert target is not None
-        target.terminate()
-        told_pids.append(target.pid)
-
-    with DaskWorld(tmp_path, 0 if told == "no nanny" else 3) as world:
-        if told == "no nanny":
-            words = ("worker", world.address, "--no-nanny", "--nthreads", 1, "--no-dashboard")
-            world.nannies = [world._spawn(*words) for _ in range(3)]
-        with connect(world.address) as client:
-            client.wait_for_workers(3, timeout=60)
-            job = JobHandle(client, "job")
-            job.submit(spec, tmp_path / "run")
-            view = job.watch(tell)
-        assert view.state is JobState.SUCCEEDED, view.message
-        ended = [command for command in world.nannies if command.pid in told_pids]
-        assert [command.wait(timeout=90) for command in ended] in ([], [0], [-signal.SIGTERM])
-    assert [restart.reason for restart in view.restarts] == ["Preempted"], view.restarts
-    assert re.search("asked to end|told to close", view.restarts[0].message)
-    assert [entry.attempt for entry in resumed] == [1, 2]
-    assert resumed[1].step >= 50
 
 
 def run_until_lost(world: DaskWorld, spec: JobSpec, root: Path, until_step: int) -> None:

@@ -126,27 +126,6 @@ def test_a_killed_rank_is_restarted_from_its_checkpoint_and_nothing_shows(
 
 
 @pytest.mark.slow
-def test_a_stopped_rank_does_not_hold_up_the_end_of_its_job(
-    cluster: Client, prepared: Path, tmp_path: Path
-) -> None:
-    endless = ("train.max_steps=1000000", "train.epochs=1000000", "train.log_every_steps=5")
-    job = JobHandle(cluster, new_job_id("stopped"))
-    job.submit(make_spec(prepared, *endless), tmp_path)
-    pids: list[int] = []
-
-    def stop_one(view: JobView) -> None:
-        if view.records and not pids:
-            pids.extend(pid for pid in view.pids if pid)
-            os.kill(pids[0], signal.SIGSTOP)
-            job.cancel()
-
-    view = job.watch(stop_one)
-    assert view.state is JobState.CANCELLED
-    assert pids
-    assert not any(is_running(pid) for pid in pids)
-
-
-@pytest.mark.slow
 def test_some_submits_and_cancels_leave_nothing_behind(
     cluster: Client, prepared: Path, tmp_path: Path
 ) -> None:

@@ -22,7 +22,9 @@ def losses(
     spec = make_spec(
         prepared,
         f"resources={{num_ranks: {num_ranks}, device: {device}}}",
-        # Narrow, so that rounding decides no ReLU; see tests/end_to_end/test_same_curve.py.
+        # Where an input of a ReLU comes as close to 0 as rounding reaches, rounding decides its
+        # sign, and curves part; so the layer is narrow. Adagrad's first update of a value is its
+        # rate times the gradient's sign: without a larger eps, noise becomes a whole step.
         "model={kind: mlp, embedding_dim: 4, hidden: [16]}",
         "train.optimizer={kind: adagrad, lr: 0.01, eps: 1.0e-6}",
         f"train.max_steps={STEPS}",

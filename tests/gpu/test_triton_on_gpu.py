@@ -1,4 +1,4 @@
-"""Triton's kernels on a GPU against their fallbacks, and a step that never makes the host wait."""
+"""Triton's kernels on a GPU against their fallbacks."""
 
 import pytest
 import torch
@@ -9,11 +9,7 @@ from triton_cases import (
     check_lookup,
     check_sums,
     check_update,
-    twins,
 )
-
-from distrain.models.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn
-from distrain.models.embeddings.fixed_shape import FixedTables
 
 pytestmark = [
     pytest.mark.gpu,
@@ -26,10 +22,6 @@ if torch.cuda.is_available():
 @pytest.fixture(autouse=True)
 def with_triton(monkeypatch):
     monkeypatch.setenv("DISTRAIN_TRITON", "1")
-
-
-COLUMNS = [TableColumn("a", 5000, 16), TableColumn("b", 3, 16), TableColumn("wide", 100, 40)]
-ROWS = 20_000
 
 
 @pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16])
@@ -60,43 +52,3 @@ def test_interaction(case, dtype):
 @pytest.mark.parametrize("case", [(1000, 27, 16), (100, 4, 70), (4, 2, 1), (0, 3, 4)])
 def test_interaction_beside(case, dtype):
     check_interaction_beside("cuda", *case, dtype=dtype)
-
-
-def new_step(kind, dtype):
-    tables = EmbeddingCollection(
-        COLUMNS, generator=torch.Generator().manual_seed(0), dtype=dtype
-    ).to("cuda")
-    fixed = FixedTables(tables, SparseOptimizer(tables, kind), ROWS)
-    lr = torch.full((), 0.1, dtype=torch.float64, device="cuda")
-
-    def step(ids):
-        route = fixed.route(ids)
-        embedded = fixed.lookup(route)
-        torch.autograd.backward(sum((leaf**2).sum() for leaf in embedded))
-        fixed.update(route, [leaf.grad for leaf in embedded], lr, 0.5)
-
-    return tables, step
-
-
-def batches(count):
-    generator = torch.Generator().manual_seed(1)
-    for _ in range(count):
-        ids = [torch.randint(c.cardinality, (ROWS,), generator=generator) for c in COLUMNS]
-        yield torch.stack(ids).int().cuda().T
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_step_is_that_of_the_collection(kind):
-    tables, step = new_step(kind, torch.float32)
-    others, _ = new_step(kind, torch.float32)
-    optimizer = SparseOptimizer(others, kind)
-    for ids in batches(3):
-        step(ids)
-        with twins():
-            route = others.route(ids)
-            embedded = others.expand(route, others.fetch(route))
-            torch.autograd.backward(sum((leaf**2).sum() for leaf in embedded))
-            sums = others.collect(route, [leaf.grad for leaf in embedded])
-            optimizer.apply(others.exchange(route, sums), 0.1, scale=0.5)
-    for ours, theirs in zip(tables.weights, others.weights, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)

@@ -1,14 +1,10 @@
-"""The page's examples for TorchRec, Lightning and Ray, and what they are made of."""
+"""What the page's examples for TorchRec, Lightning and Ray are made of."""
 
-import contextlib
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from interop_tables import ALL, ROWS, SCHEMA, run_example
+from interop_tables import ALL, ROWS, SCHEMA
 from wording import Wording
 
 from distrain import Dataset, Loader
@@ -95,50 +91,3 @@ def test_keyed_ids_are_those_of_the_batch(table: Path) -> None:
     batch = next(iter(Loader(Dataset(table, schema), batch_size=500)))
     keyed, _, _ = as_keyed_jagged(batch)
     assert keyed.values().data_ptr() == batch.categorical.data_ptr()  # not copied
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("in_prepared")
-def test_the_example_for_torchrec_runs() -> None:
-    pytest.importorskip("torchrec", reason="torchrec is not installed", exc_type=ImportError)
-    assert run_example("import EmbeddingBagCollection")["loss"].isfinite()
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("in_prepared")
-def test_the_example_for_lightning_runs() -> None:
-    pytest.importorskip("lightning", reason="lightning is not installed")
-    names = run_example("import lightning")
-    trainer = names["trainer"]
-    assert trainer.current_epoch == 2
-    assert trainer.global_step == 2 * len(names["model"].train_dataloader())
-    assert trainer.callback_metrics["loss"].isfinite()
-
-
-@pytest.fixture
-def ray(in_prepared: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Ray on this machine, whose tasks run in that folder."""
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # else it leaves a token in the user's folder
-    ray = pytest.importorskip("ray", reason="ray is not installed")
-    pytest.importorskip("ray.data", reason="Ray Data lacks pandas", exc_type=ImportError)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
-        try:
-            yield ray
-        finally:
-            with contextlib.suppress(Exception):
-                ray.shutdown()
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.usefixtures("ray")
-def test_the_examples_for_ray_run(in_prepared: Path) -> None:
-    dataset = Dataset(in_prepared / "criteo" / "train")
-    parts = run_example("@ray.remote")["parts"]
-    assert sum(rows for part in parts for rows, _ in part) == len(dataset)
-    names = run_example("iter_torch_batches")
-    assert names["total"] == len(dataset)
-    clicks = sum(clicks for part in parts for _, clicks in part)
-    assert clicks == sum(float(batch["label"].sum()) for batch in Loader(dataset, batch_size=512))

@@ -410,7 +410,7 @@ def test_classes_are_the_values_of_the_target(table, tmp_path, values):
 
 
 @pytest.mark.parametrize(
-    ("values", "last"), [(["no", "yes"], "yes"), ([0, 1], 1), ([False, True], 1), ([3, 7], 7)]
+    ("values", "last"), [(["no", "yes"], "yes"), ([False, True], 1), ([3, 7], 7)]
 )
 def test_the_last_of_two_classes_is_the_value_whose_probability_is_predicted(
     table, tmp_path, values, last

@@ -105,31 +105,6 @@ def test_dates_are_days(tmp_path: Path, kind: pa.DataType, wording: Wording) -> 
     wording.refused(DataError, lambda: batches_of(old))
 
 
-@pytest.mark.parametrize("tag", [Tags.CATEGORICAL, Tags.CONTINUOUS, Tags.TARGET, Tags.WEIGHT])
-def test_a_null_that_no_footer_tells_of_is_refused_with_its_place(
-    tmp_path: Path, tag: str, wording: Wording
-) -> None:
-    values = [1] * ROWS
-    values[25 + 7] = values[25 + 9] = None  # type: ignore[call-overload]
-    path = write(
-        tmp_path / "a.parquet", {"x": pa.array(values), "row": range(ROWS), "y": TRUTHS},
-        write_statistics=False,
-    )  # fmt: skip
-    dataset = Dataset(path, schema_of(row=Tags.CATEGORICAL, y=Tags.TARGET, x=tag))
-    caught = wording.refused(DataError, lambda: batches_of(dataset))
-    where = {"file": path, "row group": 1, "row in the group": 7, "column": "x"}
-    assert caught.where == where
-    filling = Dataset(
-        path, schema_of(row=Tags.CATEGORICAL, y=Tags.TARGET, x=tag),
-        fill_null_id=0, fill_null_value=0,
-    )  # fmt: skip
-    if tag in (Tags.TARGET, Tags.WEIGHT):  # whatever a null label would become is an invention
-        wording.refused(DataError, lambda: batches_of(filling))
-    else:
-        expected = [0 if value is None else 1 for value in values]
-        assert in_file_order(filling, "x") == expected
-
-
 @pytest.mark.parametrize("kind", NUMBER_TYPES)
 def test_nulls_are_filled_whatever_the_type(tmp_path: Path, kind: pa.DataType) -> None:
     """With ids and numbers, too, that the column's own type does not hold."""

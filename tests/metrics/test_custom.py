@@ -34,3 +34,11 @@ def test_a_metric_takes_weights_where_rows_have_some() -> None:
         assert check_metric("own", Weighted, weighted=weighted) is Weighted
     with pytest.raises(SpecError):
         check_metric("own", Plain, weighted=True)
+
+
+def test_a_metric_computes_a_number_or_none() -> None:
+    for value in (None, 1, 0.5):
+        kind = type("Own", (Plain,), {"compute": lambda self, value=value: value})
+        assert check_metric("own", kind) is kind
+    with pytest.raises(SpecError):
+        check_metric("own", type("Own", (Plain,), {"compute": lambda self: "0.5"}))

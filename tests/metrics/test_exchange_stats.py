@@ -2,7 +2,12 @@
 
 import pytest
 
-from distrain.metrics.exchange_stats import ExchangeStats, Traffic, add_up_exchanges
+from distrain.metrics.exchange_stats import (
+    ExchangeStats,
+    Traffic,
+    add_up_exchanges,
+    follow_up_exchanges,
+)
 
 
 def stats_of(*traffic, route_s=0.0):
@@ -50,3 +55,7 @@ def test_no_lookups_and_no_steps_are_no_error():
     assert stats_of(Traffic()).to_json()["unique_ratio"] == 0.0
     assert ExchangeStats().to_json()["sent_bytes_per_step"] == 0.0
     assert add_up_exchanges([]) == add_up_exchanges([{}, {}]) == {}
+
+
+def test_a_figure_that_an_earlier_version_did_not_report_is_0():
+    assert follow_up_exchanges([{"steps": 2}, {"steps": 1}]) == ExchangeStats(steps=3).to_json()

@@ -88,18 +88,6 @@ def test_evaluate_takes_a_step_the_best_and_the_newest(run, valid):
     assert evaluated(folder, valid) == evaluated(run, valid, "--checkpoint", 2)
 
 
-@pytest.mark.slow
-def test_export_takes_one_too(run, tmp_path):
-    assert invoke("export", run, tmp_path / "out", "--checkpoint", 2).exit_code == 0
-    program = torch.export.load(tmp_path / "out" / "model.pt2")
-    weights = load_checkpoint(str(run / "checkpoints" / "step-0000000002-a1")).model
-    table = weights.embeddings.weights[0].float()
-    assert any(
-        value.shape == table.shape and torch.equal(value, table)
-        for value in program.state_dict.values()
-    )
-
-
 @pytest.mark.parametrize(
     ("which", "told"),
     [("3", "no complete checkpoint of step 3"), ("last", "not a step, best or newest")],

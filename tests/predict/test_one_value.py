@@ -138,7 +138,7 @@ def frames(table: pa.Table, folder: Path) -> dict[str, Any]:
     """The same rows in memory."""
     file = as_csv(table, folder / "again.csv")
     rows = table.to_pylist()
-    found = {
+    return {
         "arrow": table,
         "pandas": table.to_pandas(),
         "read_csv": pd.read_csv(file, parse_dates=["at"]),
@@ -151,11 +151,6 @@ def frames(table: pa.Table, folder: Path) -> dict[str, Any]:
             for row in rows
         ],
     }
-    try:
-        import polars
-    except ImportError:
-        return found
-    return found | {"polars": polars.from_arrow(table)}
 
 
 @pytest.fixture(scope="module", params=["pandas.csv", "typed.parquet"])

@@ -441,13 +441,14 @@ def test_what_is_fitted_never_sees_validation_rows(
 ) -> None:
     path = write_parquet(tmp_path / "t.parquet")
     cut = START + datetime.timedelta(hours=5 * 60)
+    naive_labels = naive_rows(ROWS)["label"]
     for last, split in (
         (30, {"by": "time", "column": "at", "from": cut.isoformat()}),
         (20, {"by": "rows", "last": 20}),
         (round(NUM_ROWS * 0.25), {"by": "fraction", "last": 0.25}),
     ):
         result = prep(path, config(split=split), out=tmp_path / f"out{last}")
-        assert result.valid.num_rows == last
+        assert written(result.out / "valid")["label"].to_pylist() == naive_labels[-last:]
         assert_equal_to_naive(written(result.out / "train"), ROWS[:-last])
 
 

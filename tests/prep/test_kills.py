@@ -1,14 +1,11 @@
-"""Workers and commands killed at random moments: the same bytes in the end, and nothing beside."""
+"""Workers killed at random moments: the same bytes in the end."""
 
 import hashlib
 import os
 import random
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from distributed import Client, LocalCluster
@@ -74,35 +71,3 @@ def test_killed_workers_change_no_byte(
     early = [moment for moment in dict.fromkeys(moments) if moment != moments[-1]]
     for number, moment in enumerate(draw.sample(early, KILLS)):
         assert run(f"out-{number}", moment) == expected, moment
-
-
-def test_a_killed_command_leaves_nothing_under_the_name_and_the_next_one_clears_up(
-    cluster: LocalCluster, tmp_path: Path, make_lines: Callable[..., list[bytes]]
-) -> None:
-    raw = tmp_path / "raw.tsv"
-    raw.write_bytes(b"\n".join(make_lines(400)) + b"\n")
-    out = tmp_path / "made" / "out"
-    out.parent.mkdir()
-    command: list[Any] = [
-        sys.executable, "-m", "distrain", "prep", raw, "--out", out,
-        "--scheduler", cluster.scheduler_address, "--freq-threshold", 2,
-    ]  # fmt: skip
-    for phase in ("fitting: 0/", "writing: 0/"):
-        process = subprocess.Popen(
-            list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith(phase):
-                break
-        process.kill()
-        process.communicate()
-        assert process.returncode == -signal.SIGKILL
-        assert not out.exists()
-    subprocess.run(list(map(str, command)), check=True, capture_output=True, timeout=120)
-    assert [path.name for path in out.parent.iterdir()] == ["out"]
-    with Client(cluster) as client:
-        client.wait_for_workers(2, timeout=120)
-        workflow = criteo_workflow(freq_threshold=2)
-        prepare(PrepRequest((str(raw),), tmp_path / "calm", workflow=workflow), client)
-    assert digests(out) == digests(tmp_path / "calm")

@@ -209,15 +209,6 @@ def test_the_command_skips_bad_lines_of_odd_values(tmp_path: Path) -> None:
     assert result.output.rstrip().endswith("--bad-lines skip")
 
 
-def test_the_command_reports_odd_values_and_writes_the_document(tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
-    inferred_of(path, {"price": {5: "x"}})
-    result = CliRunner().invoke(command, [str(path), "--infer", "--target", "late"])
-    assert result.exit_code == 0
-    assert result.stderr.count("warning") == 1
-    assert "line 7" in result.stderr
-
-
 def form_of(folder: Path, form: str, odd: Mapping[str, Mapping[int, str]]) -> Path:
     """Write the columns with these odd values as a file of this form, and return its path."""
     path = folder / f"t.{form}"

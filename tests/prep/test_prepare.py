@@ -190,24 +190,6 @@ def test_every_form_of_input_and_any_cut_give_the_same_rows(
         assert_same_rows(found, wanted)
 
 
-@pytest.mark.parametrize(("how", "num_valid"), [({"valid_rows": 77}, 77),
-                                                ({"valid_fraction": 0.25}, 125)])  # fmt: skip
-def test_the_last_rows_are_split_off_exactly_and_not_fitted(
-    prep: Callable[..., PrepResult],
-    raw: Path,
-    make_lines: Lines,
-    how: dict[str, Any],
-    num_valid: int,
-) -> None:
-    result = prep(raw, **how)
-    lines = make_lines(500)
-    assert (result.train.num_rows, result.valid.num_rows) == (500 - num_valid, num_valid)
-    assert_same_rows(written_rows(result.out / "train"), expected(lines[:-num_valid]))
-    fitted = Workflow.load(result.out / "workflow")
-    rest = parse_lines(text_of(lines[-num_valid:]), TextLayout())
-    assert_same_rows(written_rows(result.out / "valid"), fitted.transform(rest))
-
-
 def test_validation_files_are_transformed_but_not_fitted(
     prep: Callable[..., PrepResult], tmp_path: Path, raw: Path, make_lines: Lines
 ) -> None:

@@ -30,12 +30,14 @@ def paths(tmp_path: Path) -> RunPaths:
 @pytest.mark.parametrize(
     "text",
     [
+        "{",
+        '{"id": 1}',
         DEEP,
         json.dumps(RUN | {"environment": True}),
         json.dumps(RUN | {"job_id": 3}),
         json.dumps(RUN | {"job_id": "\ud800"}),
     ],
-    ids=["deep", "environment", "number", "surrogate"],
+    ids=["cut off", "other keys", "deep", "environment", "number", "surrogate"],
 )
 def test_a_run_file_that_is_none_is_named(paths: RunPaths, text: str) -> None:
     paths.run.write_text(text)
@@ -55,8 +57,9 @@ def test_what_stands_in_place_of_a_run_file_takes_no_descriptor(tmp_path: Path, 
 def test_specs_and_records_that_are_none_are_named_by_their_line(paths: RunPaths) -> None:
     records = paths.attempt_records(2)
     first, second = map(json.loads, all_lines(paths.root)[-2:])
-    for value in ("5", None, [], 1.5, {"step": 5}):
-        records.write_text(f"{json.dumps(first)}\n{json.dumps(second | {'step': value})}\n")
+    records_that_are_none = [second | {"step": value} for value in ("5", None, [], 1.5, {"a": 5})]
+    for value in (*records_that_are_none, {}, [], 5, None, "split"):
+        records.write_text(f"{json.dumps(first)}\n{json.dumps(value)}\n")
         with pytest.raises(InputError) as raised:
             read_records(paths)
         assert raised.value.where["line"] == 2

@@ -7,7 +7,6 @@ import json
 import re
 import socket
 import ssl
-import subprocess
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -38,16 +37,6 @@ class Workload:
 class _Refusal(Exception):
     def __init__(self, code: int, reason: str, message: str):
         self.code, self.reason, self.message = code, reason, message
-
-
-def make_certificate(folder: Path) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1, which is its own authority, and its key."""
-    cert, key = folder / "ca.crt", folder / "api.key"
-    words = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
-    subject = ["-subj", "/CN=kube", "-addext", "subjectAltName=IP:127.0.0.1"]
-    files = ["-keyout", str(key), "-out", str(cert)]
-    subprocess.run([*words.split(), *subject, *files], check=True, capture_output=True)
-    return cert, key
 
 
 @dataclass

@@ -15,10 +15,10 @@ from service_store import UNLIMITED, submitted
 from distrain.jobs.run_paths import RunPaths
 from distrain.service.access.sessions import make_token
 from distrain.service.api.app import make_app
-from distrain.service.settings import Limits, Settings
+from distrain.service.settings import ClusterProfile, Limits, Settings
 from distrain.service.store.people import Token
 from distrain.service.store.store import Store, migrate, open_store
-from distrain.service.values import Job, Phase, Role, Scope
+from distrain.service.values import Job, Phase, Quota, Role, Scope
 
 YEAR_S = 365 * 86400.0
 FAST = Limits(reads_per_s=1e6, submits_per_s=1e6)
@@ -93,6 +93,16 @@ def live_service(folder: Path, options: Mapping[str, Any] | None = None) -> Iter
         app = make_app(store, settings)
         with served(app) as url:
             yield LiveService(url, store, folder, app)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
+    """A service with a cluster that nobody can reach, for modules that import it."""
+    profile = ClusterProfile(url="http://127.0.0.1:1", allowed_roots=("/data",), max_priority=100)
+    options = {"clusters": {"gpu": profile}}
+    with live_service(tmp_path_factory.mktemp("service"), options) as service:
+        service.store.put_project("default", Quota(max_queued_per_user=None, max_priority=10))
+        yield service
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,15 @@
 """Makes new certificates for tests."""
 
 import datetime
+import ipaddress
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+
+LOOPBACK = x509.IPAddress(ipaddress.IPv4Address("127.0.0.1"))
 
 
 def write_certificate(folder: Path, name: str, days: float) -> tuple[Path, Path, float]:
@@ -27,6 +30,7 @@ def write_certificate(folder: Path, name: str, days: float) -> tuple[Path, Path,
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(days=400))
         .not_valid_after(end)
+        .add_extension(x509.SubjectAlternativeName([LOOPBACK, x509.DNSName(name)]), critical=False)
         .sign(key, hashes.SHA256())
     )
     cert_file, key_file = folder / f"{name}.pem", folder / f"{name}-key.pem"

@@ -1,9 +1,6 @@
 """The sbatch template and the service's profile `slurm` on a real Slurm, with two nodes."""
 
-import contextlib
 import json
-import os
-import signal
 import sys
 from pathlib import Path
 
@@ -12,9 +9,6 @@ import real_slurm
 from service_processes import serving
 from small_jobs import small_document
 from waiting import until
-
-from distrain.service.clusters.choosing import make_launcher
-from distrain.service.settings import Settings
 
 pytestmark = [
     pytest.mark.slow,
@@ -71,49 +65,6 @@ def here(slurm, monkeypatch, no_jobs_left):
 
 def profile_in(folder, **more):
     return {"kind": "slurm", "run_root": str(folder / "shared"), "device": "cpu", **more}
-
-
-def launcher_in(folder):
-    settings = Settings(data_dir=folder / "data", clusters={"gpu": profile_in(folder)})
-    return make_launcher("gpu", settings, "0123456789abcdef")
-
-
-@pytest.mark.release
-def test_a_starter_killed_between_sbatch_and_its_answer_leaves_one_job(here, tmp_path, monkeypatch):
-    sbatch = tmp_path / "bin" / "sbatch"
-    sbatch.parent.mkdir()
-    real = here.run("sh", "-c", "command -v sbatch")
-    # The starter dies when the job is Slurm's, and before it hears of it.
-    sbatch.write_text(f'#!/bin/sh\n{real} "$@" >/dev/null\nkill -9 $PPID\n')
-    sbatch.chmod(0o755)
-    path = os.environ["PATH"]
-    monkeypatch.setenv("PATH", f"{sbatch.parent}:{path}")
-    starter = os.fork()
-    if starter == 0:
-        with contextlib.suppress(BaseException):
-            launcher_in(tmp_path).start()
-        os._exit(1)
-    _, status = os.waitpid(starter, 0)
-    assert os.WTERMSIG(status) == signal.SIGKILL
-    monkeypatch.setenv("PATH", path)
-
-    launcher = launcher_in(tmp_path)
-    launcher.start()
-    [first] = here.run("squeue", "--noheader", "--format=%i").split()
-    [script] = tmp_path.glob("shared/.clusters/*/job.sh")
-    surplus = here.run("sbatch", "--parsable", script)  # as of a starter that had looked before
-    until(lambda: here.job(surplus)["JobState"] == "PENDING", "the second waits for the first")
-    until(lambda: launcher.state().phase in ("starting", "running"), "the first runs")
-    assert here.wait_for(surplus, "CANCELLED")
-    found = until(launcher.find, "the cluster has told its address", LONG_S)
-    assert found.token
-    assert launcher.state().detail == f"Slurm's job {first} runs"
-    launcher.stop()
-    until(lambda: launcher.state().phase == "absent", "the job has ended")
-    assert launcher.find() is None
-    [log] = tmp_path.glob(f"shared/.clusters/*/job-{first}.log")
-    assert "Stopped scheduler" in log.read_text()  # it left by itself
-    assert "CANCELLED" not in log.read_text()
 
 
 def test_the_service_starts_a_cluster_trains_and_releases_it(here, prepared, tmp_path):

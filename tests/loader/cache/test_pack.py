@@ -2,9 +2,6 @@
 
 import json
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -162,40 +159,6 @@ def test_a_folder_is_replaced_only_on_request_and_never_the_source(
         with pytest.raises(OutputError):
             pack(dataset, holds_source, overwrite=True)
     assert len(list(source.iterdir())) == 2
-
-
-CHILD = """
-import sys
-from cache_tables import SCHEMA
-from distrain.loader import Dataset
-from distrain.loader.cache.pack import pack
-report = lambda *done: print(*done, flush=True)
-pack(Dataset(sys.argv[1], SCHEMA), sys.argv[2], threads=1, progress=report)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("groups", [0, 1, 4, 5])
-def test_a_killed_pack_leaves_nothing_or_all(source: Path, tmp_path: Path, groups: int) -> None:
-    roots = [str(Path(__file__).resolve().parents[depth] / name) for depth, name in
-             ((2, "support"), (3, ""))]  # fmt: skip
-    child = subprocess.Popen(
-        [sys.executable, "-c", CHILD, source, tmp_path / "packed"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(roots)},
-        stdout=subprocess.PIPE,
-    )
-    assert child.stdout is not None
-    for _ in range(groups):
-        child.stdout.readline()
-    child.send_signal(signal.SIGKILL)
-    child.wait()
-    child.stdout.close()
-    dataset = Dataset(source, SCHEMA)
-    if (tmp_path / "packed").exists():
-        assert len(list((tmp_path / "packed").glob("*.rows"))) == len(dataset.slices)
-    else:
-        pack(dataset, tmp_path / "packed")  # which removes what was left
-        assert {path.name for path in tmp_path.iterdir()} == {"source", "packed"}
 
 
 def test_the_command_takes_the_schema_beside_the_data_or_a_named_one(

@@ -104,6 +104,13 @@ def test_a_band_stays_in_its_run_and_few_runs_are_open() -> None:
     assert is_open.max() == 4
 
 
+@pytest.mark.parametrize("lanes", [6, 7])
+def test_the_two_lanes_of_each_pair_share_their_first_chunk(lanes: int) -> None:
+    _, cells = deal_runs([[60] * 10] * lanes, [600] * lanes, num_bands(lanes))
+    first = {lane: chunk for lane, chunk, _, _, offset in cells.tolist() if offset == 0}
+    assert all(first[lane] == first[lane + 1] for lane in range(0, lanes - 1, 2))
+
+
 def test_lanes_come_to_new_chunks_at_different_times() -> None:
     _, cells = deal_runs([[100] * 80] * 6, [2000] * 24, 8)
     later = cells[(cells[:, 4] > 200) & (cells[:, 4] < 1700), 4] % 100

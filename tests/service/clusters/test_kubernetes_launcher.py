@@ -3,7 +3,8 @@
 import pickle
 
 import pytest
-from fake_kube import FakeKube, Workload, make_certificate
+from fake_kube import FakeKube, Workload
+from made_certificates import write_certificate
 
 from distrain.errors import ClusterError
 from distrain.service.clusters.kube_api import KubeRefused
@@ -15,7 +16,7 @@ from distrain.service.settings import ClusterProfile, Settings
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
-    return make_certificate(tmp_path_factory.mktemp("certificate"))
+    return write_certificate(tmp_path_factory.mktemp("certificate"), "kube", 2)[:2]
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from fake_kube import make_certificate
+from made_certificates import write_certificate
 from scripted_service import Reply, ScriptedService
 
 from distrain.errors import ClusterError
@@ -210,7 +210,7 @@ def test_tls_files_that_cannot_be_used_are_a_mistake(tmp_path: Path) -> None:
 
 def test_tls_trusts_its_authority_and_shows_a_certificate(tmp_path: Path) -> None:
     """As Dask's server with `dashboard.tls` and an authority wants it."""
-    certificate, key = make_certificate(tmp_path)
+    certificate, key, _ = write_certificate(tmp_path, "scheduler", 2)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(certificate))
     context.load_cert_chain(certificate, key)
     context.verify_mode = ssl.CERT_REQUIRED

@@ -8,7 +8,7 @@ from service_story import walk
     ("first", "count", "moves"),
     [
         (0, 150, 60),
-        pytest.param(1000, 800, 120, marks=pytest.mark.slow),
+        pytest.param(1000, 300, 120, marks=pytest.mark.slow),
         pytest.param(2000, 4000, 120, marks=pytest.mark.release),
     ],
 )

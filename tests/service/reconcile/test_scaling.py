@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from fake_kube import FakeKube, make_certificate
+from fake_kube import FakeKube
+from made_certificates import write_certificate
 from reconciled import service_of
 from told_scheduler import ToldScheduler
 from waiting import until
@@ -106,7 +107,7 @@ def test_workers_that_came_otherwise_are_told_to_go_again_and_without_a_limit_al
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
-    return make_certificate(tmp_path_factory.mktemp("certificate"))
+    return write_certificate(tmp_path_factory.mktemp("certificate"), "kube", 2)[:2]
 
 
 @pytest.fixture

@@ -27,14 +27,6 @@ def test_tags_are_found_anew(store):
     assert store.job(job.id).tags == {"team": "y"}
 
 
-def test_the_priority_of_a_job_that_runs_stays(store):
-    job = submitted(store)
-    store.record("gpu", [Change(job, RUNNING)])
-    with pytest.raises(NotNow):
-        store.change(job.id, priority=-1)
-    assert store.change(job.id, tags={"a": "b"}).rev == 3
-
-
 def test_of_some_jobs_those_that_ended_or_are_gone_are_told(store):
     alive, ended = submitted(store), submitted(store)
     store.cancel(ended.id, "", None, "alice")

@@ -1,26 +1,11 @@
 """Jobs that come in, once each, within the quota."""
 
-from dataclasses import replace
-
 import pytest
 from service_store import SPEC, new_job, submitted
 
 from distrain.service.store.auditing import AuditEntry
-from distrain.service.store.errors import IdTaken, NotThere, QuotaExceeded
-from distrain.service.store.listing import JobFilter
+from distrain.service.store.errors import NotThere, QuotaExceeded
 from distrain.service.values import Quota
-
-
-def test_an_id_is_the_job_of_one_request(store):
-    new, sha256 = new_job(id="nightly"), "a" * 64
-    job, _ = store.submit(new, SPEC, sha256)
-    assert store.submit(new, SPEC, sha256) == (job, False)
-    assert store.made_before("nightly", "alice", sha256) == job
-    for other, of_other in ((new, "b" * 64), (replace(new, owner="bob"), sha256)):
-        with pytest.raises(IdTaken):
-            store.submit(other, SPEC, of_other)
-        assert store.made_before("nightly", other.owner, of_other) is None
-    assert store.jobs(JobFilter(), 5) == [job]
 
 
 @pytest.mark.parametrize("limit", ["max_queued", "max_queued_per_user"])

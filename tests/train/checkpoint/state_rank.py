@@ -118,23 +118,6 @@ def find_damage(stage, peers, folder):
     return loaded.entry.step, [trouble.message for trouble in told]
 
 
-def lose_a_peer(peers, folder):
-    """What becomes of a checkpoint without one that is gone, when the others close their writers.
-
-    Closing takes a tenth of the time that writers wait for their peers, at most.
-    """
-    board = new_board(peers, "lost")
-    if peers.rank == peers.num_ranks - 1:
-        return None
-    state = new_state("sgd", MIXED, peers)
-    told = []
-    place = CheckpointDir(str(folder / "lost"))
-    writer = CheckpointWriter(place, state, peers, board, keep=1, report=told.append)
-    writer.save(1, 1, {}, {})
-    writer.close(20.0)
-    return writer.wait(0.0), [trouble.message for trouble in told]
-
-
 def models(stage, peers, folder):
     """Results of the `models` package, among ranks."""
     gang = GANGS[stage]
@@ -169,6 +152,4 @@ def run_stage(rank, num_ranks, stage, folder):
         if num_ranks > 1:
             results["damage"] = find_damage(stage, peers, folder)
         results["sum"] = peers.add_up(torch.tensor([rank + 1]))  # they are still in step
-        if num_ranks == 3:
-            results["lost"] = lose_a_peer(peers, folder)
     return results

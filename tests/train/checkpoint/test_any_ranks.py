@@ -1,4 +1,4 @@
-"""What ranks of real gangs make of damage, of a peer that is gone, and of a model's file.
+"""What ranks of real gangs make of damage, and of a model's file.
 
 That states load on any number of ranks is in `test_any_placement.py` and, among whole trainings, in
 `train/loop/test_resume.py`.
@@ -14,7 +14,6 @@ from loaded_scripts import load_script
 
 from distrain.models import load_model
 from distrain.models.saved_model import save_model
-from distrain.train.checkpoint import CheckpointDir
 from distrain.train.checkpoint.checkpoint_dir import name_of
 
 rank_side = load_script(Path(__file__).with_name("state_rank.py"))
@@ -43,18 +42,6 @@ def test_damage_that_one_rank_finds_turns_all_back(gangs, stage):
     assert f"rank-{num_ranks - 1}-of-{num_ranks}.safetensors" in first[1][0]
     assert f"seen by rank: {num_ranks - 1}" in first[1][0]
     assert others == [(1, [])] * (num_ranks - 1)
-
-
-def test_a_writer_whose_peer_is_gone_closes_in_time(gangs):
-    _, told = gangs
-    first, second, gone = (results["lost"] for results in told[-1])
-    assert gone is None
-    for whole, _ in (first, second):
-        assert whole is False, "they gave up rather than go on waiting"
-    assert len(first[1]) == 1
-    assert "rank 2: no report before training ended" in first[1][0]
-    assert second[1] == []
-    assert CheckpointDir(str(gangs[0] / "lost")).list() == []
 
 
 @pytest.mark.parametrize("stage", STAGES)

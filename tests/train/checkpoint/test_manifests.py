@@ -14,7 +14,6 @@ from distrain.models.embeddings import Peers
 from distrain.train.checkpoint import CheckpointDir, load_newest
 from distrain.train.checkpoint.manifest import (
     MANIFEST_FILE,
-    Damaged,
     _rendered,
     from_document,
     read_document,
@@ -204,10 +203,3 @@ def test_a_manifest_nested_deeper_than_the_stack(saved, tmp_path):
     spoilt = CheckpointDir(str(copy))
     assert spoilt.list() == []
     assert "damaged: " in spoilt.damaged[0]
-
-
-def test_it_says_which_file_and_why(saved, wording):
-    _, document = saved
-    changed = json.loads(json.dumps(document))
-    changed["files"][1]["file"] = "../../../outside.safetensors"
-    wording.refused(Damaged, lambda: from_document(changed, "/runs/c/step-1"))

@@ -17,7 +17,6 @@ from distrain.errors import Unavailable
 from distrain.jobs.events import CheckpointSaved, CheckpointTrouble
 from distrain.models.embeddings import Peers
 from distrain.train.checkpoint import CheckpointDir, shard as shard_module
-from distrain.train.checkpoint.manifest import DAMAGED_FILE
 
 
 @pytest.fixture(scope="module")
@@ -69,26 +68,6 @@ def test_large_files_go_in_parts(place, monkeypatch):
     told, _ = save_together(place, [state], [own], wait=False)
     assert told == [True]
     assert torch.equal(load_again(place)[0].rank_tensors[0]["large"], own["large"])
-
-
-def test_retention_and_what_is_set_aside(place, server):
-    states, _ = filled(2)
-    for step in (1, 2, 3):
-        save_together(place, states, step=step, keep=2)
-    assert [entry.step for entry in place.list()] == [3, 2]
-    assert not [name for name in names_in(server, place) if "step-0000000001" in name]
-    path = f"{place.url}/step-0000000003-a1/rank-1-of-2.safetensors".removeprefix("s3://")
-    spoiled = bytearray(server.cat_file(path))
-    spoiled[-1] ^= 1
-    server.pipe_file(path, bytes(spoiled))
-    loaded, _, told = load_again(place)
-    assert loaded.entry.step == 2
-    assert "rank-1-of-2.safetensors" in told[0].message
-    assert [entry.step for entry in place.list()] == [2]
-    assert any(name.endswith(DAMAGED_FILE) for name in names_in(server, place))
-    save_together(place, states, step=4, attempt=2, keep=2)
-    assert [entry.step for entry in place.list()] == [4, 2]
-    assert not [name for name in names_in(server, place) if "step-0000000003" in name]
 
 
 def test_a_rank_that_fails_amid_its_upload_leaves_nothing(place, server, monkeypatch):

@@ -57,12 +57,6 @@ def test_another_run_is_refused_in_words_that_help(url: str) -> None:
     assert sorted(Path(url).rglob("*")) == before, "the other run leaves nothing behind"
 
 
-def test_a_claim_alone_keeps_others_out(url: str, wording: Wording) -> None:
-    """The run may be about to write its first checkpoint, or may have been killed before."""
-    claim_dir(place_of(url, "first"), "/runs/first")
-    wording.refused(SpecError, lambda: check_owner(place_of(url, "second")))
-
-
 def test_a_claim_without_checkpoints_ends_with_its_run(url: str, tmp_path: Path) -> None:
     """As a service's job leaves it: what submitted it may not be able to reach the directory."""
     paths = RunPaths(tmp_path / "first")

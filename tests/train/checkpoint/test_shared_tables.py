@@ -1,13 +1,11 @@
 """Tables that several columns share are saved once, and load in any placement on any ranks."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 from checkpoint_states import fill, read_all, same_values, save_together, some_content
 
-from distrain.errors import DataError
 from distrain.models.embeddings import EmbeddingCollection, Peers, SparseOptimizer, TableColumn
 from distrain.train.checkpoint import CheckpointDir, TrainingState
 
@@ -57,13 +55,3 @@ def test_the_same_bits(tmp_path, saving, loading):
     read_all(place, place.list()[0].name, loaders)
     for state, wanted in zip(loaders, states_of(loading, content), strict=True):
         assert same_values(state, wanted)
-
-
-def test_a_table_apart_does_not_fit(tmp_path, wording):
-    place = CheckpointDir(str(tmp_path))
-    save_together(place, [state_of(GANGS[0][1])])
-    apart = [replace(column, table=None) for column in COLUMNS]
-    wording.refused(
-        DataError,
-        lambda: read_all(place, place.list()[0].name, [state_of(GANGS[0][1], columns=apart)]),
-    )

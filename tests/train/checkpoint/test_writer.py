@@ -301,6 +301,14 @@ def test_a_peer_that_never_comes_is_not_waited_for_for_ever(place, make_writer, 
     assert nothing_is_left(place)
 
 
+def test_closing_gives_up_on_a_peer_that_never_comes(place, make_writer, reports):
+    writer = make_writer(two_ranks()[0], peers=Peers(0, 2))
+    writer.save(1, 1, {}, {})
+    writer.close(1.0)
+    assert writer.wait(0.0) is False
+    assert "rank 1: no report before training ended" in trouble_of(reports)
+
+
 def test_close_does_not_wait_for_a_disk_that_hangs(make_writer, monkeypatch):
     slow = Slow(monkeypatch)
     writer = make_writer(filled_state(1)[0])

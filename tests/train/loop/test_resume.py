@@ -84,6 +84,17 @@ CASES: dict[str, tuple[int, list[str]]] = {
             "embeddings.placement=row_wise",
         ],
     ),
+    # 5 steps a window, and 5 batches of the next one. Places: steps: 0 to 4; the second window is
+    # scored: 5 to 9; steps: 10 to 14; the third is scored: 15 to 19; steps: 20 to 24.
+    "two, windows": (
+        2,
+        [
+            "train.epochs=1",
+            "train.optimizer={kind: adam, lr: 0.01}",
+            "data.windows={by: file}",
+            "evaluate={next_window: true, at_end: false, max_auc_bound: 1.0}",
+        ],
+    ),
 }
 # Name: the case, how its attempts end before the last, and steps and validations that are expected
 # to be done where each begins.
@@ -106,6 +117,11 @@ INTERRUPTED: dict[str, tuple[str, list[dict[str, int]], list[int]]] = {
         "two, adamw, dropout and norms",
         [{"stop": 9, "by": 1}, {"kill": 25}],
         [-1, 15],
+    ),
+    "two, windows: stopped on a border and in a scoring, killed in the next": (
+        "two, windows",
+        [{"stop": 5}, {"stop": 3}, {"kill": 13}],
+        [5, 5, 5],
     ),
 }
 
@@ -165,7 +181,7 @@ def history(folder: Path, name: str, rank: int, attempts: int) -> list[dict[str,
 
 
 def what_it_says(event: dict[str, Any]) -> tuple[Any, ...]:
-    fields = ("kind", "epoch", "step", "metrics", "lr")
+    fields = ("kind", "epoch", "step", "metrics", "lr", "window", "progressive")
     return tuple(event.get(field) for field in fields)
 
 
@@ -223,8 +239,10 @@ AUDITED = [name for name, (case, _, _) in INTERRUPTED.items() if "refit" not in 
 def test_every_row_was_trained_once(folder: Path, name: str) -> None:
     found = audit_run(folder / name)
     assert found.proved, found
-    assert (found.steps, found.num_steps) == (NUM_STEPS, NUM_STEPS)
-    assert [(epoch.rows, epoch.whole) for epoch in found.epochs] == [(10_500, True), (2_800, False)]
+    in_windows = "windows" in name
+    assert found.steps == found.num_steps == (15 if in_windows else NUM_STEPS)
+    expected = [(3_500, True)] * 3 if in_windows else [(10_500, True), (2_800, False)]
+    assert [(epoch.rows, epoch.whole) for epoch in found.epochs] == expected
 
 
 def test_the_auc_of_a_checkpoint_is_that_of_all_ranks_rows(folder: Path) -> None:
