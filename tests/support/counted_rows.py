@@ -5,11 +5,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from distrain.metrics.state import State
 from distrain.train.step.device_metrics import DeviceMetrics
 
 
-def counted(kind: str, *rows: np.ndarray[Any, Any], parts: int = 1) -> State:
+def counted(kind: str, *rows: np.ndarray[Any, Any], parts: int = 1) -> Any:
     """The state of scores, labels and perhaps weights, counted in so many parts."""
     metrics = DeviceMetrics(torch.device("cpu"), kind, rows[0].shape[-1])
     for part in np.array_split(np.arange(len(rows[0])), parts):

@@ -142,7 +142,7 @@ def service_client(machine: Machine) -> SchedulerClient:
 
 
 def workers(client: SchedulerClient) -> list[dict[str, object]]:
-    from distrain.service.clusters.scheduler_client import Unreachable
+    from distrain.service.decisions.world import Unreachable
 
     try:
         return client.workers()
