@@ -7,7 +7,6 @@ STOPPING ──▶ RESTARTING | PENDING | SUCCEEDED | FAILED | CANCELLED
 RESTARTING ──▶ STARTING | PENDING | FAILED | CANCELLED
 """
 
-from collections.abc import Iterable
 from enum import StrEnum
 
 
@@ -58,8 +57,7 @@ FINAL_STATES = frozenset(str(state) for state in JobState if state.is_final)
 
 
 class InvalidTransition(Exception):
-    """A transition that `TRANSITIONS` forbids: a bug. The message has the job's history."""
+    """A transition that `TRANSITIONS` forbids: a bug."""
 
-    def __init__(self, job_id: str, old: JobState, new: JobState, history: Iterable[object]):
-        so_far = [str(move) for move in history]
-        super().__init__(f"job {job_id}: {old} -> {new} is not a move; so far: {so_far}")
+    def __init__(self, job_id: str, old: JobState, new: JobState):
+        super().__init__(f"job {job_id}: {old} -> {new} is not a move")

@@ -60,7 +60,7 @@ class Story:
     def __init__(self, num_workers):
         self.lifecycle = Lifecycle()
         self.now_s = 100.0
-        self.told = []
+        self.told, self.moves = [], []
         self.cluster(num_workers)
 
     def cluster(self, num_workers, without=()):
@@ -75,7 +75,9 @@ class Story:
         answer = self.lifecycle.handle(stimulus, self.now_s)
         validate(self.lifecycle)
         now = [i for i, job in self.lifecycle.jobs.items() if job.state.is_final]
-        ends = [m.job_id for m in answer if isinstance(m, Move) and m.new.is_final]
+        moves = [one for one in answer if isinstance(one, Move)]
+        self.moves += moves
+        ends = [move.job_id for move in moves if move.new.is_final]
         assert sorted(ends) == sorted(set(now) - ended), "each end has its summary written once"
         answer = [one for one in answer if not isinstance(one, Move)]
         self.told += answer

@@ -74,5 +74,5 @@ class Changes:
     def _fingerprint(self, job: Job) -> tuple[object, ...]:
         waiting = tuple(r for r, status in job.ranks.items() if status.waiting_for == "storage")
         outcome = self.coordinator.recordings.outcome(job.job_id)
-        moves, why, priority = len(job.history), job.why_pending, job.request.priority
-        return job.state, job.attempt, moves, why, priority, waiting, outcome
+        why, priority = job.why_pending, job.request.priority
+        return job.state, job.attempt, job.moves, why, priority, waiting, outcome

@@ -9,7 +9,7 @@ from distrain.jobs.events import StacksTaken
 from distrain.jobs.job_view import Restart
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.states import JobState
-from distrain.scheduler.lifecycle.messages import Move, Submit
+from distrain.scheduler.lifecycle.messages import Submit
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Job:
     why_so_long: str = ""  # why the pause until `not_before_s` is longer than the usual one
     fewer_from_s: float = 0.0  # from this time on it may start with fewer ranks than `num_ranks`
     reserved: frozenset[tuple[str, str]] = frozenset()  # `slot_key`s of workers kept for a restart
-    history: list[Move] = field(default_factory=list)
+    moves: int = 0  # how often its state has changed
 
     @property
     def job_id(self) -> str:

@@ -446,10 +446,9 @@ class Lifecycle:
         self, job: Job, state: JobState, now_s: float, cause: AttemptFailure | None = None
     ) -> None:
         if state not in TRANSITIONS[job.state]:
-            raise InvalidTransition(job.job_id, job.state, state, job.history)
+            raise InvalidTransition(job.job_id, job.state, state)
         cause = cause or job.culprit
         why = (cause.reason, cause.message.splitlines()[0]) if cause else ()
         move = Move(job.job_id, now_s, job.state, state, job.attempt, *why)
-        job.history.append(move)
-        job.state = state
+        job.state, job.moves = state, job.moves + 1
         self._out.append(move)

@@ -141,9 +141,6 @@ class Move:
     reason: str = ""  # the cause, one of `Reason`; "" if the state needs no explanation
     message: str = ""  # the cause in words, in one line
 
-    def __str__(self) -> str:
-        return f"{self.old} -> {self.new}"
-
     @property
     def why(self) -> str:
         """`reason` and `message` in one text; "" without a reason."""

@@ -215,12 +215,13 @@ class Pass:
         return reconcile(job, seen, cluster, self.now_s, self.max_losses)
 
     def _hand_over(self, job: Job, action: HandOver) -> None:
-        attempts = self.world.prepare(job)
-        if isinstance(attempts, NotBegun):
-            if attempts.for_now:
-                self._tell_one(job, attempts.message)
+        try:
+            attempts = self.world.prepare(job)
+        except NotBegun as error:
+            if error.for_now:
+                self._tell_one(job, error.message)
             else:  # no PUT of this submission was sent, so the job can be ended
-                columns = refused(job, attempts.reason, attempts.message, self.now_s)
+                columns = refused(job, error.reason, error.message, self.now_s)
                 self._commit(Change(job, columns))
             return
         columns = handed_over(job, action.epoch, action.losses, attempts, self.now_s)

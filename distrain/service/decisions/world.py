@@ -69,13 +69,15 @@ class Refused(DistrainError):
         )
 
 
-@dataclass(frozen=True)
-class NotBegun:
-    """Why a job's run folder cannot be prepared."""
+class NotBegun(DistrainError):
+    """A job's run folder cannot be prepared.
 
-    reason: str
-    message: str
-    for_now: bool = False  # whether a retry may succeed
+    `reason` is a `Reason`, and `for_now` whether a retry may succeed.
+    """
+
+    def __init__(self, reason: str, message: str, *, for_now: bool = False):
+        self.reason, self.for_now = reason, for_now
+        super().__init__(storable(message))
 
 
 class World(Protocol):
@@ -109,10 +111,10 @@ class World(Protocol):
     def send(self, job_id: str, order: JobOrder) -> None:
         """Send the scheduler an order about a job."""
 
-    def prepare(self, job: Job) -> int | NotBegun:
+    def prepare(self, job: Job) -> int:
         """Create or update a job's run folder; return the highest attempt number in it, or 0.
 
-        Returns `NotBegun` if the folder cannot be written, or the spec is not valid.
+        Raises `NotBegun` if the folder cannot be written, or the spec is not valid.
         """
 
     def finish(self, job: Job, columns: Mapping[str, Any]) -> None:

@@ -68,21 +68,21 @@ class ClusterWorld:
         written = [_storable(change) for change in changes]
         return {one.job.id for one in self._store.record(self._cluster, written, self._known)}
 
-    def prepare(self, job: Job) -> int | NotBegun:
+    def prepare(self, job: Job) -> int:
         try:
             return self._folders.prepare(job, parse_spec(self._store.spec(job.id)))
         except OutputError as error:
-            words = storable(str(error))
-            return NotBegun(Reason.OUTPUT_ERROR, words, for_now=_may_pass(error))
+            may_pass = _may_pass(error)
+            raise NotBegun(Reason.OUTPUT_ERROR, str(error), for_now=may_pass) from error
         except SpecError as error:
-            return NotBegun(Reason.INVALID_SPEC, storable(str(error)))
+            raise NotBegun(Reason.INVALID_SPEC, str(error)) from error
         except DistrainError as error:
             log.warning("job %s: its run folder is not ready: %s", job.id, error)
-            return NotBegun(Reason.OUTPUT_ERROR, storable(str(error)), for_now=True)
+            raise NotBegun(Reason.OUTPUT_ERROR, str(error), for_now=True) from error
         except Exception as error:  # only this job's files are affected: the other jobs continue
             log.exception("job %s: its run folder is not ready", job.id)
             words = f"its run folder cannot be used: {error}"
-            return NotBegun(Reason.OUTPUT_ERROR, storable(words), for_now=True)
+            raise NotBegun(Reason.OUTPUT_ERROR, words, for_now=True) from error
 
     def put(self, job: Job) -> None:
         spec = self._store.spec(job.id)

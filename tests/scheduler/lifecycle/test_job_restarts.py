@@ -53,13 +53,13 @@ def test_a_dead_rank_is_followed_by_another_attempt_on_the_same_workers():
     assert story.culprit() is None
     (restart,) = story.job().restarts
     assert (restart.attempt, restart.reason) == (1, Reason.RANK_DIED)
-    moves = [(move.old, move.attempt, move.reason) for move in story.job().history[2:5]]
+    moves = [(move.old, move.attempt, move.reason) for move in story.moves[2:5]]
     assert moves == [
         (JobState.RUNNING, 1, Reason.RANK_DIED),
         (JobState.STOPPING, 1, Reason.RANK_DIED),
         (JobState.RESTARTING, 2, ""),
     ]
-    assert all(move.why.startswith("RankDied: rank 1 ") for move in story.job().history[2:4])
+    assert all(move.why.startswith("RankDied: rank 1 ") for move in story.moves[2:4])
     for rank in range(2):
         story.finish("a", rank, attempt=2)
     assert story.state() is JobState.SUCCEEDED

@@ -46,11 +46,7 @@ def test_a_job_starts_runs_and_succeeds():
     assert story.finish("a", 1) == [EndGang("a", 1)]
     assert story.state() is JobState.SUCCEEDED
     assert story.culprit() is None
-    assert [str(move) for move in story.lifecycle.jobs["a"].history] == [
-        "pending -> starting",
-        "starting -> running",
-        "running -> succeeded",
-    ]
+    assert [move.new for move in story.moves] == ["starting", "running", "succeeded"]
 
 
 @pytest.mark.parametrize("exit_code", [0, 1, -9])
