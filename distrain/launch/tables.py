@@ -1,7 +1,6 @@
 """Turns a table into a job: infers its columns, prepares its rows once, and fits a spec to them."""
 
 import hashlib
-import shlex
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 import numpy as np
 
 from distrain.errors import InputError
-from distrain.formatting import some
+from distrain.formatting import command_line, some
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.fit_to_table import follow_length
 from distrain.jobs.spec.load import check_overrides, set_values, sets_section
@@ -141,14 +140,14 @@ def refuse_without_target(sources: Sequence[str]) -> NoReturn:
     Raises `DataError` if there are no such files, if a folder has no file with the ending of a
     table, or if the first file is not a table.
     """
-    run, folder = RunPaths(Path(sources[0])), shlex.quote(sources[0])
+    run = RunPaths(Path(sources[0]))
     if run.run.exists() or run.spec.exists():
         raise InputError(
             "the folder holds a run, not a table",
             where={"path": sources[0]},
-            hint=f"Score rows with it: distrain predict {folder}, or distrain evaluate."
+            hint=f"Score rows with it: {command_line('predict', sources[0])}, or distrain evaluate."
             if has_succeeded(run)
-            else f"Resume it: distrain train --resume {folder}",
+            else f"Resume it: {command_line('train', '--resume', sources[0])}",
         )
     first = list_inputs(sources, suffixes=TABLE_SUFFIXES)[0]
     columns = list(look_at(first.path, first.size_bytes, FormatSpec()).columns)

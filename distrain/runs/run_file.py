@@ -2,7 +2,6 @@
 
 import os
 import platform
-import shlex
 import shutil
 import socket
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ import psutil
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from distrain.errors import DistrainError, InputError, OutputError, problem_in
+from distrain.formatting import command_line
 from distrain.jobs.devices import cpu_model
 from distrain.jobs.reasons import LEFT_OFF
 from distrain.jobs.run_paths import RunPaths
@@ -249,7 +249,7 @@ def _instead_of_beginning(paths: RunPaths) -> str:
     )
     if has_succeeded(paths):
         return replaced
-    return f"Resume it: distrain train --resume {shlex.quote(str(paths.root))}. {replaced}"
+    return f"Resume it: {command_line('train', '--resume', paths.root)}. {replaced}"
 
 
 def remove_run(paths: RunPaths) -> None:

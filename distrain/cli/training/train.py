@@ -27,6 +27,7 @@ from distrain.cli.output import (
     progress_console,
 )
 from distrain.cli.progress_bars import WorkProgress
+from distrain.formatting import command_line
 from distrain.jobs.run_paths import PREPARED, RunPaths, new_job_id
 from distrain.jobs.target_names import LABEL
 from distrain.runs.sinks.choosing import known_sinks
@@ -193,7 +194,7 @@ def command(
             )
         gang = lead_or_follow(spec, resumed_run or run_dir)
         job_id, spec, resumed = resume_or_begin(root, gang, job_with)
-    ended = f"the job has ended; to complete {root}: distrain train --resume {root}"
+    ended = f"the job has ended; to complete {root}: {command_line('train', '--resume', root)}"
     progress = JobProgress(progress_console(), _left_behind(spec, root), ended)
     progress.target = table.target if table else LABEL
     for text in resumed.damaged if resumed else ():
@@ -309,8 +310,9 @@ def _valid_of(words: tuple[str, ...]) -> Any:
 
 def _left_behind(spec: "JobSpec", root: Path) -> str:
     """Return what to print if the command is interrupted and the job has not ended."""
+    resume = command_line("train", "--resume", root)
     if spec.resources.backend != "dask":  # it trained in this process
-        return f"the job ended with this command; resume it: distrain train --resume {root}"
+        return f"the job ended with this command; resume it: {resume}"
     return "the job may still run; `distrain jobs` lists a scheduler's jobs"
 
 
