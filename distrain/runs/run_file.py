@@ -218,13 +218,19 @@ def untrained(paths: RunPaths) -> str | None:
 
 
 def check_new_run(paths: RunPaths, *, overwrite: bool = False) -> None:
-    """Raise `OutputError` if a run folder holds a run that trained, or may have trained.
+    """Raise `OutputError` if a run folder is a file, or holds a run that may have trained.
 
     With `overwrite`, such a run is accepted unless a service has its job. A spec without a
     `run.json` counts as a run that may have trained, also with `overwrite`. Raises `RunInUse` if
     another command uses the run, and with `overwrite` `InputError` if `run.json` cannot be read to
     see whether a service has its job.
     """
+    if file := next((one for one in (paths.root, *paths.root.parents) if one.is_file()), None):
+        raise OutputError(
+            "the run folder cannot be made: a file has its name",
+            where={"path": str(file)},
+            hint="Choose another --run-dir.",
+        )
     if paths.run.exists():
         locked(paths.run).close()
         if overwrite and read_run_file(paths).service is None:
