@@ -3,6 +3,7 @@
 Memory and file sizes use IEC units (1 KiB is 1,024 bytes). Arguments for times are in seconds.
 """
 
+import shlex
 from collections.abc import Mapping, Sequence
 
 UNKNOWN = "-"
@@ -303,3 +304,21 @@ def byte_size(size_bytes: float | None) -> str:
         if size_bytes >= unit_bytes:
             return f"{size_bytes / unit_bytes:,.2f} {unit}"
     return f"{size_bytes:,.0f} bytes"
+
+
+def command_line(*words: object) -> str:
+    """Return a command of distrain as text that a shell splits into the same words.
+
+    >>> command_line("train", "--resume", "runs/a"), command_line("report", "my runs/a")
+    ('distrain train --resume runs/a', "distrain report 'my runs/a'")
+    """
+    return shlex.join(["distrain", *map(str, words)])
+
+
+def set_option(field: str, value: object) -> str:
+    """Return an option that sets a field of a job spec, as text for a shell.
+
+    >>> set_option("train.init_from", "runs/a"), set_option("train.init_from", "my runs/a")
+    ('--set train.init_from=runs/a', "--set 'train.init_from=my runs/a'")
+    """
+    return shlex.join(["--set", f"{field}={value}"])

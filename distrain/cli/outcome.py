@@ -2,13 +2,12 @@
 
 import os
 from collections.abc import Mapping
-from shlex import quote
 from typing import TYPE_CHECKING
 
 from distrain.cli.options import SCHEDULER_VARIABLE
 from distrain.cli.output import json_wanted, print_answer, print_remark, result_console, table_of
 from distrain.errors import JobError
-from distrain.formatting import UNKNOWN
+from distrain.formatting import UNKNOWN, command_line
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.target_names import own_name, with_own_name
 from distrain.runs.report.outcome import outcome_rows
@@ -45,7 +44,7 @@ def print_outcome(run_dir: "Path", wait: "Callable[[Callable[[Summary], None]], 
         print_answer(run_dir=str(run_dir), **summary.to_json())
     else:
         print_summary(result_console(), summary, RunPaths(run_dir))
-        print_remark(f"next: distrain report {quote(str(run_dir))}")
+        print_remark(f"next: {command_line('report', run_dir)}")
 
 
 def print_summary(console: "Console", summary: "Summary", paths: "RunPaths") -> None:

@@ -46,6 +46,29 @@ warning: model_fn is defined only in this process: its run can be evaluated from
 distrain.Run(run_dir, model_fn=...). The commands evaluate, predict and export cannot make its
 model; for these, move model_fn to a module of a package that DISTRAIN_MODEL_PACKAGES names"""
 
+_OF_COLUMNS = ("target", "task", "valid", "time", "weight")
+_OF_TABLES = (*_OF_COLUMNS, "features", "model", "max_bad")
+_UNUSED = {
+    "resume": (
+        ("data", "run_dir", "overwrite", "options", *_OF_TABLES),
+        "fit(resume=) uses the run's own spec, rows and directory",
+        "Leave these arguments out; change fields of the spec with overrides.",
+    ),
+    "features": (
+        _OF_COLUMNS,
+        "a features document says which columns are target, weight and validation",
+        "Leave these arguments out, or features.",
+    ),
+    "model_fn": (("model",), "model_fn makes the model", "Leave model or model_fn out."),
+    "spec": (
+        _OF_TABLES,
+        "these arguments need a table and its target, but no target is named",
+        "Name the column to predict: fit(table, target=COLUMN).",
+    ),
+}
+"""By form of a call of `fit`: the arguments that do not apply to it, the error's message and its
+hint."""
+
 MakeModel = Callable[..., "Blueprint"]
 Spec = JobSpec | Mapping[str, Any] | str | Path
 
@@ -380,38 +403,46 @@ def fit(
         fields["evaluate.metrics"] = {name: name_of(metric) for name, metric in own.items()}
     words = tuple(f"{path}={json.dumps(value, default=_plain)}" for path, value in fields.items())
     reporter = progress or progress_here()
-    asked = (target, task, valid, time, weight, model, max_bad)
+    asked = {"target": target, "task": task, "valid": valid, "time": time, "weight": weight}
+    given = asked | {"features": features, "model": model, "max_bad": max_bad, "data": data}
+    given |= {"run_dir": run_dir, "overwrite": overwrite or None, "options": options or None}
+    is_table = target is not None or features is not None
+    _refuse_unused(
+        given,
+        {
+            "resume": resume is not None,
+            "features": features is not None,
+            "model_fn": is_table and model_fn is not None,
+            "spec": not is_table,
+        },
+    )
     table = None
     if resume is not None:
-        if data is not None or run_dir is not None or overwrite or options:
-            raise DistrainError(
-                "fit(resume=) uses the run's own spec and directory",
-                hint="Leave out spec, options, run_dir and overwrite; change fields with "
-                "overrides.",
-            )
         if isinstance(resume, Run):
             model_fn = model_fn or resume.model_fn
             resume = resume.run_dir
         root = Path(resume).expanduser()
         job_id, job, resumed = find_run(root, words)
     else:
-        if target is not None or features is not None:
+        if is_table:
             if run_dir is not None:  # before the rows are prepared, which takes time
                 check_new_run(RunPaths(Path(run_dir).expanduser()), overwrite=overwrite)
             place = Path("runs") if run_dir is None else Path(run_dir).expanduser().parent
-            changes = (model_fn is not None, words)
             table = _table_job(
-                data, asked, features, place / PREPARED, scheduler, changes, reporter
+                data,
+                asked,
+                reporter,
+                place=place / PREPARED,
+                features=features,
+                model=model,
+                scheduler=scheduler,
+                replaces_model=model_fn is not None,
+                max_bad=max_bad,
+                overrides=words,
             )
             data = table.document
             if model_fn is not None:
                 del data["model"]
-        elif asked != (None,) * len(asked):
-            raise DistrainError(
-                "task, valid, time, weight, model and max_bad need a table and its target, but no "
-                "target is named",
-                hint="Name the column to predict: fit(table, target=COLUMN).",
-            )
         job, resumed = _job(data, words, model_fn, options or {}, run_dir), None
         job_id = new_job_id(job.name)
         root = Path(run_dir).expanduser() if run_dir is not None else Path("runs") / job_id
@@ -443,40 +474,48 @@ def fit(
     return Run(root, model_fn)
 
 
+def _refuse_unused(given: Mapping[str, Any], forms: Mapping[str, bool]) -> None:
+    """Raise an error if arguments of `fit` are set that it would ignore.
+
+    Args:
+        given: The arguments by name; `None` if they are not set.
+        forms: For each key of `_UNUSED`, whether the call has this form.
+    """
+    for form, (names, message, hint) in _UNUSED.items():
+        unused = [name for name in names if given[name] is not None]
+        if forms[form] and unused:
+            raise DistrainError(message, where={"given": ", ".join(unused)}, hint=hint)
+
+
 def _table_job(
     rows: Any,
-    asked: tuple[Any, ...],
-    features: Mapping[str, Any] | str | Path | None,
-    place: Path,
-    scheduler: Any,
-    changes: tuple[bool, tuple[str, ...]],
+    asked: Mapping[str, Any],
     progress: Progress,
+    *,
+    features: Mapping[str, Any] | str | Path | None,
+    max_bad: float | None,
+    **request: Any,
 ) -> "TableJob":
+    """Prepare a table and fit a job to it; report the decisions and warnings.
+
+    `asked` has the arguments of `asked_of`, and `request` further fields of `TableRequest`.
+    """
     progress.say("inferring the columns")  # before imports, which take a second
     from distrain.launch.tables import TableRequest, asked_of, job_of_table
 
-    (*columns, model, max_bad), (replaces_model, overrides) = asked, changes
-    if max_bad is not None and not (isinstance(max_bad, int | float) and 0 <= max_bad <= 1):
+    is_share = isinstance(max_bad, int | float) and not isinstance(max_bad, bool)
+    if max_bad is not None and not (is_share and 0 <= max_bad <= 1):
         raise SpecError(f"max_bad is {max_bad!r}, not a share from 0 to 1", hint="Such as 0.05.")
-    if features is not None and columns != [None] * len(columns):
-        raise DistrainError(
-            "a features document says which columns are target, weight and validation",
-            hint="Leave out target, task, valid, time and weight, or features.",
-        )
-    decided, valid_rows = asked_of(*columns)
-    request = TableRequest(
+    decided, valid_rows = asked_of(**asked)
+    wanted = TableRequest(
         rows,
-        place,
-        decided,
-        valid_rows,
-        features,
-        model,
-        scheduler,
-        replaces_model,
-        max_bad,
-        overrides,
+        asked=decided,
+        valid_rows=valid_rows,
+        features=features,
+        max_bad=max_bad,
+        **request,
     )
-    table = job_of_table(request, progress.say)
+    table = job_of_table(wanted, progress.say)
     for decision in table.decisions:
         progress.say(decision)
     for warning in table.warnings:

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Protocol
 
 from distrain.formatting import count, duration, main_metrics, number, of_own, percent
-from distrain.jobs.job_view import AttemptStarted, JobView, Notice, Record, record_of_model
+from distrain.jobs.job_view import AttemptStarted, JobView, Notice, Record
 from distrain.jobs.target_names import LABEL, with_own_name
 
 LINE_EVERY_S = 5.0
@@ -96,7 +96,9 @@ class LoggedProgress(AbstractContextManager["LoggedProgress"]):
         if train:
             self.show_step(view, train[-1])
         if view.state.is_final:  # after the entries that explain it
-            chosen = record_of_model(self._validated, view.model_step) if view.refit else None
+            # In a resumed run, the validation may have been shown before the resume.
+            of_model = [one for one in self._validated if one.step == view.model_step]
+            chosen = of_model[-1] if view.refit and of_model else None
             if chosen is not None:
                 scores = _scores(chosen, self.target)
                 self.say(f"validated at step {chosen.step}, before the refit: {scores}")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distrain.errors import InputError
+from distrain.formatting import command_line, set_option
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import flat
@@ -56,9 +57,9 @@ class Resumption:
 
 def how_to_resume(run_dir: Path, scheduler: str | None, step: int | None) -> str:
     """Return a hint with the command that resumes a run, and the checkpoint's `step` if known."""
-    at = f" --scheduler {scheduler}" if scheduler else ""
+    at = ["--scheduler", scheduler] if scheduler else []
     since = "its last checkpoint" if step is None else f"the checkpoint of step {step}"
-    return f"Resume from {since}: distrain train --resume {run_dir}{at}"
+    return f"Resume from {since}: {command_line('train', '--resume', run_dir, *at)}"
 
 
 def find_run(
@@ -103,7 +104,7 @@ def _how_to_train_longer(spec: JobSpec, stopped_early: bool, root: Path) -> str:
     if spec.train.refit:
         return (
             "The number of steps of its refit was chosen by validations. A new run can start "
-            f"from its weights: --set train.init_from={root}."
+            f"from its weights: {set_option('train.init_from', root)}."
         )
     if stopped_early:
         return (
@@ -117,7 +118,7 @@ def _how_to_train_longer(spec: JobSpec, stopped_early: bool, root: Path) -> str:
     return (
         f"Its learning rate decays until the last step ({field} is {decay}), so a longer job "
         "would have had other learning rates in the same steps. A new run can start from its "
-        f"weights: --set train.init_from={root}."
+        f"weights: {set_option('train.init_from', root)}."
     )
 
 

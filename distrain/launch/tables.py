@@ -1,7 +1,6 @@
 """Turns a table into a job: infers its columns, prepares its rows once, and fits a spec to them."""
 
 import hashlib
-import shlex
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -12,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 
-from distrain.errors import InputError
-from distrain.formatting import some
+from distrain.errors import InputError, SpecError
+from distrain.formatting import command_line, some
 from distrain.jobs.run_paths import RunPaths
-from distrain.jobs.spec.fit_to_table import follow_length
+from distrain.jobs.spec.fit_to_table import DEFAULT_KINDS, follow_length
 from distrain.jobs.spec.load import check_overrides, set_values, sets_section
 from distrain.jobs.spec.presets import MODELS, check_kind
 from distrain.launch.new_job import new_job
@@ -107,6 +106,8 @@ def asked_of(
     is not the name of a column.
     """
     names = target if isinstance(target, list | tuple) else [] if target is None else [target]
+    if target is not None and not names:
+        raise InputError("target names no column", hint="Name the column to predict.")
     targets = tuple(_column_name("target", name) for name in names)
     time = None if time is None else _column_name("time", time)
     if weight is not None and weight is not False:
@@ -141,15 +142,7 @@ def refuse_without_target(sources: Sequence[str]) -> NoReturn:
     Raises `DataError` if there are no such files, if a folder has no file with the ending of a
     table, or if the first file is not a table.
     """
-    run, folder = RunPaths(Path(sources[0])), shlex.quote(sources[0])
-    if run.run.exists() or run.spec.exists():
-        raise InputError(
-            "the folder holds a run, not a table",
-            where={"path": sources[0]},
-            hint=f"Score rows with it: distrain predict {folder}, or distrain evaluate."
-            if has_succeeded(run)
-            else f"Resume it: distrain train --resume {folder}",
-        )
+    _refuse_run(sources[0])
     first = list_inputs(sources, suffixes=TABLE_SUFFIXES)[0]
     columns = list(look_at(first.path, first.size_bytes, FormatSpec()).columns)
     raise InputError(
@@ -157,6 +150,19 @@ def refuse_without_target(sources: Sequence[str]) -> NoReturn:
         where={"file": first.path, "columns": some(columns, SHOWN_COLUMNS)},
         hint="Name one of them: --target COLUMN, or fit(table, target=COLUMN).",
     )
+
+
+def _refuse_run(source: str) -> None:
+    """Raise an `InputError` if a source of rows is a run folder."""
+    run = RunPaths(Path(source))
+    if run.run.exists() or run.spec.exists():
+        raise InputError(
+            "the folder holds a run, not a table",
+            where={"path": source},
+            hint=f"Score rows with it: {command_line('predict', source)}, or distrain evaluate."
+            if has_succeeded(run)
+            else f"Resume it: {command_line('train', '--resume', source)}",
+        )
 
 
 def job_of_table(
@@ -179,8 +185,7 @@ def job_of_table(
     place = request.place.absolute()
     if (kind := request.kind) is not None:
         check_kind(kind)
-    # Before the rows are prepared, which takes time.
-    check_overrides(request.overrides, kind if kind in MODELS else None)
+    _check_overrides(request)  # before the rows are prepared, which takes time
     files = _files(request.rows, place)
     valid = [] if request.valid_rows is None else _files(request.valid_rows, place)
     config, text, decisions = _features(request, files, say)
@@ -200,6 +205,22 @@ def job_of_table(
     facts = (*decisions, *_dropped(report), *_facts_of(document, data))
     warnings = tuple(report.get("warnings", ()))
     return TableJob(document, text, prepared, facts, config.document.target.column, warnings)
+
+
+def _check_overrides(request: TableRequest) -> None:
+    """Raise `SpecError` if overrides have mistakes, for any model that the job may get."""
+    kind = request.kind
+    kinds: tuple[str | None, ...] = (kind if kind in MODELS else None,)
+    if kind is None and not request.replaces_model:
+        kinds = DEFAULT_KINDS
+    mistakes = []
+    for kind in kinds:
+        try:
+            check_overrides(request.overrides, kind)
+        except SpecError as error:
+            mistakes.append(error)
+    if len(mistakes) == len(kinds):
+        raise mistakes[0]
 
 
 def _dropped(report: Mapping[str, Any]) -> Iterator[str]:
@@ -239,6 +260,7 @@ def _prepared_once(
 def _files(rows: Any, place: Path) -> list[InputFile]:
     names = [rows] if isinstance(rows, str | Path) else rows
     if isinstance(names, list | tuple) and names and all(isinstance(n, str | Path) for n in names):
+        _refuse_run(str(names[0]))
         return list_inputs([str(name) for name in names])
     return list_inputs([store_rows(rows, place)])
 

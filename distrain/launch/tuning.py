@@ -111,17 +111,16 @@ class Search:
         """Run the remaining trials, and return the result of all; `say` gets lines for the user.
 
         Raises:
-            InputError: Optuna is not installed, or the folder has the trials of another search.
+            InputError: Optuna is not installed, or the folder has the trials of another search or
+                of other rows.
             SpecError: The spec has no validation metric, or the space cannot be searched.
             JobError: A trial failed for a reason other than its values, or the first trial failed.
         """
         optuna = _optuna()
         metric = self._metric()
         space = distributions(self.spec, self.space or usual_space(self.spec))
-        if not self.folder.exists():  # an unusable spec must not leave a search folder
-            values = {name: _usable_of(self.spec, name, one) for name, one in space.items()}
-            values |= _values_of(self.spec, space)
-            self._request(self.folder / "trials" / "0000", values, lambda _: None).check()
+        # An unusable spec must not leave a search folder.
+        rows = None if self.folder.exists() else self._checked_rows(space)
         claim_folder(
             self.folder,
             {"spec": self.spec.model_dump(mode="json"), "space": list(self.space)},
@@ -141,6 +140,8 @@ class Search:
         )
         if not study.trials:
             study.enqueue_trial(_values_of(self.spec, space))
+        if sum(trial.state.is_finished() for trial in study.trials) < self.trials:
+            _check_same_rows(study, rows or self._checked_rows(space), self.folder)
         begun = [trial for trial in study.trials if trial.state.name == "RUNNING"]
         while sum(trial.state.is_finished() for trial in study.trials) < self.trials:
             trial = optuna.Trial(study, begun.pop(0)._trial_id) if begun else study.ask()
@@ -156,6 +157,13 @@ class Search:
             say(f"trial {trial.number + 1} of {self.trials}: {short}")
             self._run_trial(trial, values, metric, say)
         return self._finish(study, metric)
+
+    def _checked_rows(self, space: Mapping[str, BaseDistribution]) -> str:
+        """Check the job of a trial, and return the fingerprint of its rows."""
+        values = {name: _usable_of(self.spec, name, one) for name, one in space.items()}
+        values |= _values_of(self.spec, space)
+        request = self._request(self.folder / "trials" / "checked", values, lambda _: None)
+        return request.check().inputs.fingerprint
 
     def value_of_spec(self, rows: Iterable[Row]) -> float | None:
         """Return the metric of trial 0; `None` if it failed or differs from the given spec."""
@@ -362,6 +370,22 @@ def _check_choices(spec: JobSpec, name: str, space: Mapping[str, Any]) -> None:
                 where=first.where,
                 hint=f"Leave {choice} out of the choices of {name}.",
             )
+
+
+def _check_same_rows(study: optuna.Study, rows: str, folder: Path) -> None:
+    """Raise an `InputError` if earlier trials used other rows; `rows` is a fingerprint.
+
+    A search without trials remembers the fingerprint, and so does one of an earlier version.
+    """
+    before = study.user_attrs.get("rows")
+    if before is None:
+        study.set_user_attr("rows", rows)
+    elif before != rows:
+        raise InputError(
+            "the rows have changed since the search began, so its trials cannot be compared",
+            where={"path": str(folder)},
+            hint="Choose another --run-dir, or restore the rows.",
+        )
 
 
 def _falls_behind(

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from distrain.errors import DataError, InputError
+from distrain.formatting import command_line
 from distrain.loader.dataset import Dataset
 from distrain.models.saved_model import SavedModel
 from distrain.prep.features.columns import CALENDAR
@@ -68,12 +69,14 @@ class RawRows:
         """
         history = raw_tables(self.workflow, self.labeled).workflow.history
         if history is not None:
+            words = ("--workflow", self.workflow, "--log", "FILE", "--out", "DIR")
+            prep = command_line("prep", "RAW", *words)
             raise InputError(
                 "histories need the events that came before these rows",
                 where={"by": history.by, "order": history.order},
-                hint=f"Prepare the rows with `distrain prep RAW --workflow {self.workflow} --log "
-                "FILE --out DIR` (`--log none` if there are no earlier events), and name "
-                "DIR/train instead. Rows without a target also need --unlabeled.",
+                hint=f"Prepare the rows with `{prep}` (`--log none` if there are no earlier "
+                "events), and name DIR/train instead. Rows without a target also need "
+                "--unlabeled.",
             )
         features = with_features(self._request("unused")).features
         if features is not None:

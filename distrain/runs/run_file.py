@@ -2,7 +2,6 @@
 
 import os
 import platform
-import shlex
 import shutil
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ import psutil
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from distrain.errors import DistrainError, InputError, OutputError, problem_in
+from distrain.formatting import command_line
 from distrain.jobs.devices import cpu_model
 from distrain.jobs.reasons import LEFT_OFF
 from distrain.jobs.run_paths import RunPaths
@@ -221,13 +221,19 @@ def untrained(paths: RunPaths) -> str | None:
 
 
 def check_new_run(paths: RunPaths, *, overwrite: bool = False) -> None:
-    """Raise `OutputError` if a run folder holds a run that trained, or may have trained.
+    """Raise `OutputError` if a run folder is a file, or holds a run that may have trained.
 
     With `overwrite`, such a run is accepted unless a service has its job. A spec without a
     `run.json` counts as a run that may have trained, also with `overwrite`. Raises `RunInUse` if
     another command uses the run, and with `overwrite` `InputError` if `run.json` cannot be read to
     see whether a service has its job.
     """
+    if file := next((one for one in (paths.root, *paths.root.parents) if one.is_file()), None):
+        raise OutputError(
+            "the run folder cannot be made: a file has its name",
+            where={"path": str(file)},
+            hint="Choose another --run-dir.",
+        )
     if paths.run.exists():
         locked(paths.run).close()
         if overwrite and read_run_file(paths).service is None:
@@ -252,7 +258,7 @@ def _instead_of_beginning(paths: RunPaths) -> str:
     )
     if has_succeeded(paths):
         return replaced
-    return f"Resume it: distrain train --resume {shlex.quote(str(paths.root))}. {replaced}"
+    return f"Resume it: {command_line('train', '--resume', paths.root)}. {replaced}"
 
 
 def remove_run(paths: RunPaths) -> None:

@@ -20,6 +20,11 @@ USAGE = """
 train
 train job.yaml --resume runs/a
 train --resume runs/a --run-dir runs/b
+train --resume runs/a --target y
+train --resume runs/a --features f.yaml
+train --resume runs/a --max-bad 5% --bad-lines skip
+train x.csv --features f.yaml --valid none
+train x.csv --target y --detach
 train job.yaml --without-checkpoint
 train job.yaml --set resources.backend=env --run-dir runs/a --overwrite
 evaluate m x --seed 0

@@ -8,6 +8,7 @@ import re
 import signal
 import sys
 import threading
+from dataclasses import replace
 from unittest.mock import Mock
 
 import numpy as np
@@ -483,3 +484,19 @@ def test_elsewhere_progress_is_lines_on_a_terminal_or_in_the_log(monkeypatch, ca
         progress_here().say("in the log")
     assert caplog.messages == ["in the log"]
     assert capsys.readouterr().err == ""
+
+
+def test_a_resumed_run_shows_no_other_validation_as_that_of_its_model():
+    lines = []
+    reporter = LoggedProgress(lines.append)
+    later = Record("valid", 0, 120, 10, 100, 1.0, None, 0.5, None, 0.75, None)
+    ended = JobView(
+        *("a", "a", JobState.SUCCEEDED, 2, 1),
+        progress=(later,),
+        refit={"step": 120, "num_steps": 160},
+        model_step=40,
+    )
+    reporter.show(ended)
+    assert [line for line in lines if "before the refit" in line] == []
+    reporter.show(replace(ended, model_step=120))
+    assert any("step 120, before the refit" in line for line in lines)

@@ -22,7 +22,7 @@ import distrain
 from distrain.cli.models.evaluate import command as evaluate
 from distrain.cli.runs.report import command as report
 from distrain.cli.training.train import command
-from distrain.errors import DataError, DistrainError, InputError, SpecError
+from distrain.errors import DataError, DistrainError, InputError, OutputError, SpecError
 from distrain.jobs.spec import load_spec
 from distrain.jobs.spec.load import check_overrides, parse_spec
 from distrain.launch.reporting import LoggedProgress
@@ -321,6 +321,33 @@ def test_a_run_folder_is_not_a_table(tmp_path, state):
         assert ("--resume" in refused.hint) == (state != "succeeded")
 
 
+def test_a_run_folder_is_not_a_table_with_a_target_either(tmp_path):
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(InputError) as refused:
+        distrain.fit(tmp_path, target="bought", run_dir=tmp_path / "run")
+    assert refused.value.where == {"path": str(tmp_path)}
+
+
+@pytest.mark.parametrize("types", [("double", "string"), ("null", "double", "string")])
+def test_files_with_other_types_of_a_column_are_not_one_table(tmp_path, types):
+    for number, kind in enumerate(types):
+        values = {"null": pa.nulls(2), "double": [0.5, 1.5], "string": ["a", "b"]}[kind]
+        pq.write_table(pa.table({"x": values, "y": [0, 1]}), tmp_path / f"{number}.parquet")
+    with pytest.raises(DataError) as refused:
+        distrain.fit(tmp_path, target="y", run_dir=tmp_path / "run")
+    assert refused.value.where["column"] == "x"
+    assert refused.value.where["file"].startswith(str(tmp_path / f"{len(types) - 1}.parquet"))
+
+
+@pytest.mark.parametrize("below", ["", "run"])
+def test_a_run_folder_that_is_a_file_is_refused_before_rows_are_prepared(table, tmp_path, below):
+    (tmp_path / "a").write_text("")
+    with pytest.raises(OutputError) as refused:
+        distrain.fit(table, target="bought", run_dir=tmp_path / "a" / below)
+    assert refused.value.where == {"path": str(tmp_path / "a")}
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
 def test_a_folder_without_files_of_tables_is_not_a_table(tmp_path):
     (tmp_path / "notes.txt").write_text("a,b\n1,2\n")
     with pytest.raises(DataError):
@@ -353,6 +380,8 @@ def test_odd_values_are_reported_before_rows_are_prepared(table, tmp_path, rows)
         ({}, {"train.epochs": "many"}),
         ({}, {"trian.epochs": 2}),
         ({"model": "mlp"}, {"model.hiden": [8]}),
+        ({}, {"model.hidden": 5}),
+        ({}, {"model.hiden": [8]}),
     ],
 )
 def test_mistakes_of_overrides_are_reported_before_rows_are_prepared(
@@ -548,6 +577,17 @@ def test_string_views_become_strings_at_any_depth():
         (pd.DataFrame({"a": [1, 2], "b": [["x"], ["y"]]}), {"target": "b"}),
         (pd.DataFrame({"a": [1, 2], "b": [0, 1]})[:0], {"target": "b"}),
         (INTERVALS, {"target": "bought"}),
+        ("frame", {"target": "bought", "max_bad": True}),
+        ("frame", {"target": "bought", "valid": True}),
+        ("frame", {"target": []}),
+        ("frame", {"target": "bought", "weight": "shop"}),
+        ("frame", {"target": "bought", "time": "shop"}),
+        ("frame", {"valid": pd.DataFrame({"bought": [0, 1]})}),
+        ("frame", {"features": {"target": "bought"}, "valid": pd.DataFrame({"bought": [0, 1]})}),
+        ("frame", {"features": {"target": "bought"}, "weight": pd.Series([0, 1])}),
+        ("frame", {"target": "bought", "model": "mlp", "model_fn": dict}),
+        (None, {"resume": "run", "target": "bought", "valid": 0.5, "model": "mlp"}),
+        (None, {"resume": "run", "features": {"target": "bought"}, "max_bad": 0.1}),
     ],
 )
 def test_what_cannot_be_is_refused_before_a_run_begins(table, tmp_path, wording, data, arguments):

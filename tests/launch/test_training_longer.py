@@ -1,5 +1,6 @@
 """A run that has succeeded goes on where that changes none of its steps, or is told why not."""
 
+import shlex
 from functools import partial
 
 import pytest
@@ -11,7 +12,7 @@ from distrain.errors import ClusterError, InputError, JobError, OutputError, Spe
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec import parse_spec
 from distrain.launch.reporting import LoggedProgress
-from distrain.launch.resuming import find_run
+from distrain.launch.resuming import find_run, how_to_resume
 from distrain.launch.run import RunRequest, train
 from distrain.runs.attempts import read_records
 
@@ -117,3 +118,17 @@ def test_a_resume_that_cannot_work_is_refused_and_the_run_stays_as_it_was(
     for override in ("train.max_steps=9", "train.max_steps=2", "train.seed=1", "model.hidden=[8]"):
         wording.refused(SpecError, partial(resume, tmp_path / "run", *PATIENT, override))
     assert files_of(tmp_path / "run") == before
+
+
+def test_a_hint_names_a_folder_as_a_shell_reads_it(tmp_path):
+    words = shlex.split(how_to_resume(tmp_path / "my runs" / "a", None, 3))
+    assert words[-2:] == ["--resume", str(tmp_path / "my runs" / "a")]
+
+
+@pytest.mark.parametrize("refit", [True, False])
+def test_a_run_with_weights_in_a_folder_with_blanks_can_be_continued(prepared, tmp_path, refit):
+    folder = tmp_path / "my runs" / "a"
+    fit(prepared, folder, "train.refit=true" if refit else "train.schedule={decay: linear}")
+    with pytest.raises(InputError) as caught:
+        find_run(folder, ())
+    assert f"train.init_from={folder}." in shlex.split(caught.value.hint)

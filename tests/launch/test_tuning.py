@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from optuna.distributions import FloatDistribution, IntDistribution
@@ -254,3 +255,16 @@ def test_a_choice_that_the_spec_never_takes_is_refused_before_the_first_trial(wo
         lambda: distributions(spec, ["train.optimizer.lr=0.1,0.2", "model.hidden=[8];[8, -1];[4]"]),
     )
     assert caught.hint is not None
+
+
+def test_a_search_is_not_continued_on_other_rows(tmp_path: Path) -> None:
+    spec = make_spec(write_prepared(tmp_path / "prepared"), *JOB)
+    one, two = (Search(spec, tmp_path / "search", trials, SPACE) for trials in (1, 2))
+    found = one.run(lambda _: None)
+    part = next((tmp_path / "prepared" / "train").glob("*.parquet"))
+    rows = pq.read_table(part)
+    pq.write_table(rows.slice(rows.num_rows // 2), part)
+    with pytest.raises(InputError) as refused:
+        two.run(lambda _: None)
+    assert refused.value.where == {"path": str(tmp_path / "search")}
+    assert one.run(lambda _: None) == found

@@ -1,6 +1,5 @@
 """`distrain prep --infer`: infers a features document from a sample of the inputs."""
 
-import shlex
 from dataclasses import asdict
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import click
 from distrain.cli.options import given_options
 from distrain.cli.output import print_answer, print_result, print_warning
 from distrain.errors import OutputError
+from distrain.formatting import command_line
 
 _ASKED = ("target", "task", "weight", "time", "valid_fraction", "valid_rows")
 _ALLOWED = {"inputs", "infer", "out", "overwrite", "bad_lines", *_ASKED}
@@ -70,12 +70,11 @@ def infer(context: click.Context) -> None:
         return
     features = len(inferred.features.document.columns)
     noun = "column" if len(inferred.left_out) == 1 else "columns"
-    skip = " --bad-lines skip" if skips or inferred.bad_told else ""
+    skip = ["--bad-lines", "skip"] if skips or inferred.bad_told else []
+    prep = command_line("prep", *inputs, "--config", out, "--out", "prepared", *skip)
     few_bad = "" if inferred.has_many_bad or not inferred.bad_told else f"{inferred.bad_told}\n"
     print_result(
         f"{out}: {features} features, {len(inferred.left_out)} {noun} left out, from "
         f"{inferred.sample}\n{few_bad}target: {inferred.features.document.target.column} "
-        f"({inferred.target_reason})\nCheck and edit it, then run:\n  distrain prep "
-        f"{' '.join(map(shlex.quote, inputs))} --config {shlex.quote(str(out))} --out "
-        f"prepared{skip}"
+        f"({inferred.target_reason})\nCheck and edit it, then run:\n  {prep}"
     )

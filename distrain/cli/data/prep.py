@@ -1,6 +1,5 @@
 """`distrain prep`: turns raw files into training files."""
 
-import shlex
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,6 +22,7 @@ from distrain.cli.options import (
 )
 from distrain.cli.output import print_answer, print_remark, progress_console
 from distrain.cli.progress_bars import WorkProgress
+from distrain.formatting import command_line
 
 if TYPE_CHECKING:
     from distrain.prep.request import PrepRequest, PrepResult
@@ -282,12 +282,12 @@ def _next_command(result: "PrepResult", options: dict[str, Any]) -> str:
     out = str(result.out)
     if options["update"]:
         data = f"data.train={out}/train"
-        words = ["distrain", "train", "JOB", "--set", data, "--set", "train.init_from=RUN"]
+        words = ["train", "JOB", "--set", data, "--set", "train.init_from=RUN"]
     elif options["saved_workflow"]:
-        words = ["distrain", "predict", "RUN", f"{out}/train", "--out", f"{out}-scores"]
+        words = ["predict", "RUN", f"{out}/train", "--out", f"{out}-scores"]
         if options["unlabeled"]:
             words += ["--keep", "file", "--keep", "row_number"]
     else:
         kind = ["two_tower"] if result.train.num_ones == result.train.num_rows else []
-        words = ["distrain", "init", *kind, "--data", out, "--out", "job.yaml"]
-    return shlex.join(words)
+        words = ["init", *kind, "--data", out, "--out", "job.yaml"]
+    return command_line(*words)

@@ -1,6 +1,5 @@
 """`distrain synth`: generates Criteo-shaped rows with a known best AUC."""
 
-import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +18,7 @@ from distrain.cli.output import (
     table_of,
 )
 from distrain.cli.progress_bars import WorkProgress
-from distrain.formatting import byte_size
+from distrain.formatting import byte_size, command_line
 
 if TYPE_CHECKING:
     from distrain.prep.synthetic.generate import SynthProgress, SynthResult
@@ -118,10 +117,10 @@ def _print(result: "SynthResult") -> None:
 
 def next_command(result: "SynthResult") -> str:
     """Return the `distrain prep` command for the generated rows."""
-    words = ["distrain", "prep", _pattern(result, "train")]
+    words = ["prep", _pattern(result, "train")]
     if "valid" in result.splits:
         words += ["--valid", _pattern(result, "valid")]
-    return shlex.join([*words, "--out", f"{result.out}-prepared"])
+    return command_line(*words, "--out", f"{result.out}-prepared")
 
 
 def _pattern(result: "SynthResult", split: str) -> str:

@@ -47,10 +47,9 @@ def command(
       distrain init criteo-dlrm --data criteo --ranks 2
       distrain init criteo-mlp --data /data/criteo --out mlp.yaml --full
     """
-    import shlex
-
     from distrain.cli.output import print_answer, print_remark, print_result, print_warning
     from distrain.errors import OutputError
+    from distrain.formatting import command_line
     from distrain.jobs.spec.load import dump_yaml, parse_spec
     from distrain.jobs.spec.short_yaml import short_yaml
     from distrain.launch.new_job import new_job
@@ -67,5 +66,5 @@ def command(
     if not (data / "train").is_dir():
         print_warning(f"note: there is no folder {data / 'train'} yet")
     print_result(f"written to {out}")
-    print_remark(f"next: {shlex.join(['distrain', 'train', str(out)])}")
+    print_remark(f"next: {command_line('train', out)}")
     print_answer(file=str(out))

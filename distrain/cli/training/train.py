@@ -27,6 +27,7 @@ from distrain.cli.output import (
     progress_console,
 )
 from distrain.cli.progress_bars import WorkProgress
+from distrain.formatting import command_line
 from distrain.jobs.run_paths import PREPARED, RunPaths, new_job_id
 from distrain.jobs.target_names import LABEL
 from distrain.runs.sinks.choosing import known_sinks
@@ -159,9 +160,9 @@ def command(
     from distrain.runs.run_file import check_new_run
 
     is_table = bool(of_table["target"] or of_table["features"])
+    _check_options(context, is_table)
     if not is_table:
         _refuse_table_options(context, sources, of_table)
-    _check_options(context.params, is_table)
     if_interrupted("the job was not started")
     table = None
     if is_table:
@@ -193,7 +194,7 @@ def command(
             )
         gang = lead_or_follow(spec, resumed_run or run_dir)
         job_id, spec, resumed = resume_or_begin(root, gang, job_with)
-    ended = f"the job has ended; to complete {root}: distrain train --resume {root}"
+    ended = f"the job has ended; to complete {root}: {command_line('train', '--resume', root)}"
     progress = JobProgress(progress_console(), _left_behind(spec, root), ended)
     progress.target = table.target if table else LABEL
     for text in resumed.damaged if resumed else ():
@@ -221,19 +222,40 @@ def command(
     print_outcome(root, lambda on_summary: train(run, progress, on_summary))
 
 
-def _check_options(values: dict[str, Any], is_table: bool) -> None:
+_OF_COLUMNS = ("target", "task", "valid", "time", "weight")
+_NOT_RESUMED = (*_OF_COLUMNS, "model", "features", "bad_lines", "max_bad", "run_dir", "overwrite")
+"""Options that `--resume` would ignore, because the run has them already."""
+
+
+def _check_options(context: click.Context, is_table: bool) -> None:
     """Raise an error if options contradict each other, or need another option."""
+    values = context.params
     sources, is_resumed = values["sources"], values["resumed_run"] is not None
+    unused = given_options(context, _NOT_RESUMED)
+    if is_resumed and not sources and unused:
+        raise click.UsageError(
+            f"--resume uses the run's own folder, spec and rows: leave {', '.join(unused)} out."
+        )
     if bool(sources) == is_resumed or (len(sources) > 1 and not is_table):
         raise click.UsageError(
             "Give one of a SPEC.yaml, --resume RUN, and a TABLE with --target COLUMN."
         )
-    if is_resumed and values["run_dir"] is not None:
-        raise click.UsageError("--resume gives the run folder: leave --run-dir out.")
+    if values["features"] is not None and (unused := given_options(context, _OF_COLUMNS)):
+        raise click.UsageError(
+            "--features says which columns are target, weight and validation: "
+            f"leave {', '.join(unused)} out."
+        )
     if values["overwrite"] and values["run_dir"] is None:
         raise click.UsageError("--overwrite is for --run-dir.")
     if values["without_checkpoint"] and not is_resumed:
         raise click.UsageError("--without-checkpoint is for --resume.")
+    if values["detach"] and values["scheduler"] is None:
+        raise click.UsageError(
+            "--detach needs a cluster that outlives this command: --scheduler ADDRESS, "
+            f"or {SCHEDULER_VARIABLE}."
+        )
+    if values["detach"] and values["sinks"]:
+        raise click.UsageError("--detach: sinks need a command that follows the job.")
 
 
 def _refuse_table_options(
@@ -266,10 +288,6 @@ def _table_job(
 
     features, valid = options["features"], _valid_of(options["valid"])
     columns = (options["target"], options["task"], valid, options["time"], options["weight"])
-    if features is not None and any(columns):
-        raise click.UsageError(
-            "--features says which columns are target, weight and validation: leave the others out."
-        )
     asked, valid_rows = asked_of(*columns)
     model = options["model"]
     max_bad = options["max_bad"] if options["bad_lines"] == "skip" else None
@@ -296,13 +314,16 @@ def _table_job(
 def _valid_of(words: tuple[str, ...]) -> Any:
     """Convert the values of `--valid` to the argument `valid` of `distrain.fit`.
 
-    No value gives `None`, `none` gives False, a number or a mapping gives itself, and anything else
-    the names of files.
+    No value gives `None`, `none` gives False, a number or a mapping gives itself, `10%` gives 0.1,
+    and anything else the names of files.
     """
     from distrain.jobs.spec.load import parse_yaml
 
     if len(words) != 1:
         return words or None
+    if words[0].endswith("%"):
+        with suppress(ValueError):
+            return float(words[0].removesuffix("%")) / 100
     with suppress(ValueError):
         value = parse_yaml(words[0])
         if isinstance(value, int | float | dict):
@@ -312,21 +333,15 @@ def _valid_of(words: tuple[str, ...]) -> Any:
 
 def _left_behind(spec: "JobSpec", root: Path) -> str:
     """Return what to print if the command is interrupted and the job has not ended."""
+    resume = command_line("train", "--resume", root)
     if spec.resources.backend != "dask":  # it trained in this process
-        return f"the job ended with this command; resume it: distrain train --resume {root}"
+        return f"the job ended with this command; resume it: {resume}"
     return "the job may still run; `distrain jobs` lists a scheduler's jobs"
 
 
 def _check_detachable(run: "RunRequest") -> None:
     if (backend := run.spec.resources.backend) != "dask":
         raise click.UsageError(f"--detach: a job with `backend: {backend}` runs in this process.")
-    if run.scheduler is None:
-        raise click.UsageError(
-            "--detach needs a cluster that outlives this command: --scheduler ADDRESS, "
-            f"or {SCHEDULER_VARIABLE}."
-        )
-    if run.sinks:
-        raise click.UsageError("--detach: sinks need a command that follows the job.")
 
 
 def _print_checked(run: "RunRequest") -> None:

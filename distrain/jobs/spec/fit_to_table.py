@@ -103,6 +103,10 @@ class TableFacts:
     valid_is_split_off: bool = False
 
 
+DEFAULT_KINDS = ("mlp", "dcn_v2")
+"""The kinds of models that `default_kind` chooses from."""
+
+
 def default_kind(schema: Schema | None, table: TableFacts | None) -> str:
     """Return the default kind of model, `dcn_v2` or `mlp`.
 

@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from distrain.errors import InputError
-from distrain.formatting import UNKNOWN, byte_size, count, duration, of_targets, percent
+from distrain.formatting import (
+    UNKNOWN,
+    byte_size,
+    command_line,
+    count,
+    duration,
+    of_targets,
+    percent,
+)
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.load import dump_yaml
 from distrain.jobs.target_names import own_name, with_own_name
@@ -99,7 +107,7 @@ def _head(data: RunData) -> Iterable[str]:
     if data.state == BROKEN_OFF:
         yield paragraph(
             f"The run was interrupted without an outcome{_last(data)}: no process trains it now. "
-            f"Resume it: distrain train --resume {data.root}",
+            f"Resume it: {command_line('train', '--resume', data.root)}",
             "bad",
         )
     if data.problem():

@@ -22,6 +22,7 @@ from urllib.parse import quote, unquote
 import torch
 
 from distrain.errors import OutputError, SpecError, Unavailable
+from distrain.formatting import command_line, set_option
 from distrain.jobs.events import CheckpointTrouble
 from distrain.jobs.run_paths import RunPaths
 from distrain.models.embeddings.peers import Peers
@@ -201,14 +202,16 @@ def _is_over(folder: Folder, run: str) -> bool:
 
 
 def _hint(directory: CheckpointDir, run_dir: str | None, newest: str | None) -> str:
-    place_of_own = f"checkpoint.dir={directory.url.rstrip('/')}/{{run_id}}"
-    ways = [f"Continue that run: distrain train --resume {run_dir or 'ITS_RUN_DIRECTORY'}."]
+    url = directory.url.rstrip("/")
+    own_folder = set_option("checkpoint.dir", f"{url}/{{run_id}}")
+    resume = command_line("train", "--resume", run_dir or "ITS_RUN_DIRECTORY")
+    ways = [f"Continue that run: {resume}."]
     if newest:
         ways.append(
             "Or start a new run from its weights: "
-            f"--set train.init_from={directory.url.rstrip('/')}/{newest} --set '{place_of_own}'."
+            f"{set_option('train.init_from', f'{url}/{newest}')} {own_folder}."
         )
-    ways.append(f"Or give this run a folder of its own: --set '{place_of_own}'.")
+    ways.append(f"Or give this run a folder of its own: {own_folder}.")
     if not newest:
         ways.append("If that run has ended, you can remove its claim.")
     return " ".join(ways)

@@ -128,13 +128,47 @@ def sampled(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Sample:
             found = found.append_column(name, pa.nulls(found.num_rows))
         tables.append(found.select(list(first.columns)))
         origins.append(Origin(file.path, "line" if file.is_text else _ROW, rows.numbers))
-    table = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
+    table = _joined(chosen, tables).combine_chunks()
     if not table.num_rows:
         where = {"file": first.path, **bad_lines.where}
-        raise DataError("the inputs hold no rows", where=where)
+        raise DataError(
+            "the inputs hold no rows",
+            where=where,
+            hint="Check that rows follow the header, or name other files.",
+        )
     of_files = f"of {len(chosen)} of {len(files)} files" if len(files) > 1 else "of the file"
     told = f"the first {table.num_rows:,} rows {of_files}"
     return Sample(table, told, first, text, bad_lines, has_all_rows, tuple(origins))
+
+
+def _joined(files: Sequence[InputFile], tables: Sequence[pa.Table]) -> pa.Table:
+    """Return the rows of all tables as one table; `tables` has one for each file.
+
+    Raises `DataError` if a column has types in two files that have no common type.
+    """
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowTypeError:
+        earlier: dict[str, tuple[pa.Field, str]] = {}
+        for file, table in zip(files, tables, strict=True):
+            for field in table.schema:
+                before, path = earlier.setdefault(field.name, (field, file.path))
+                if pa.types.is_null(before.type):
+                    earlier[field.name] = (field, file.path)
+                types = [pa.schema([one]) for one in (before, field)]
+                try:
+                    pa.unify_schemas(types, promote_options="permissive")
+                except pa.ArrowTypeError:
+                    raise DataError(
+                        "the column has other types in other files",
+                        where={
+                            "column": field.name,
+                            "file": f"{file.path} ({field.type})",
+                            "earlier file": f"{path} ({before.type})",
+                        },
+                        hint="Write all files with one type, or use files of one table only.",
+                    ) from None
+        raise
 
 
 def _holds_at_most(file: TableFile, most: int, first: pa.Table) -> bool:
@@ -373,7 +407,7 @@ def _whole_columns(
     for file in files:
         with readable_parquet(file.path) as parquet:
             parts.append(parquet.read(held))
-    table = pa.concat_tables(parts, promote_options="permissive")
+    table = _joined(files, parts)
     sizes = zip(files, parts, strict=True)
     origins = tuple(Origin(file.path, _ROW, np.arange(part.num_rows)) for file, part in sizes)
     return {name: _flat(table[name]) for name in held}, origins

@@ -57,6 +57,15 @@ class Asked:
                 f"valid {share} is not a number of rows",
                 hint="Give 1 or more rows, a share such as 0.1, or False for no validation.",
             )
+        if share is True:
+            raise InputError(
+                "valid is True, not validation rows",
+                hint="Give a share of the rows such as 0.1, or a number of rows.",
+            )
+        if twice := sorted({name for name in self.targets if self.targets.count(name) > 1}):
+            raise InputError(
+                "a target is named twice", where={"column": ", ".join(twice)}, hint="Name it once."
+            )
         roles = [*self.targets, *(name for name in (self.time, self.weight) if name)]
         if twice := sorted({name for name in roles if roles.count(name) > 1}):
             raise InputError(
@@ -92,13 +101,19 @@ class Asked:
                 return None, "no rows, as asked for"
             case Mapping():
                 return dict(self.valid), "as asked for"
-            case int() if self.valid is not True:
+            case int():
                 return {"by": "rows", "last": self.valid}, "the last rows, as asked for"
         share = self.valid if isinstance(self.valid, float) else None
         if self.time is None:
             return split_of(columns, taken, share)
         times = _named(columns, self.time)
-        if times.kind != "time" or times.has_gaps:
+        if times.kind != "time":
+            raise DataError(
+                "rows cannot be split by this column: it does not hold times",
+                where={"column": self.time, "type": times.stored},
+                hint="Name a column of times or dates, or use another kind of split.",
+            )
+        if times.has_gaps:
             raise DataError(
                 "rows cannot be split by this column: some rows have no time",
                 where={
@@ -130,8 +145,8 @@ class Asked:
     def weight_of(self, columns: Sequence[Facts]) -> tuple[str, str] | None:
         """Return the name of the column of weights and why it was chosen; `None` without weights.
 
-        Raises a `DataError` if the wanted column is missing, or if all rows were read and all
-        weights are 0.
+        Raises a `DataError` if the wanted column is missing or holds texts, or if all rows were
+        read and all weights are 0.
         """
         if self.weight is False:
             return None
@@ -140,6 +155,12 @@ class Asked:
             return weight_of([facts for facts in columns if facts.name not in taken])
         weights = _named(columns, self.weight)
         is_number = weights.kind == "number"
+        if weights.kind == "text":
+            raise DataError(
+                "the column of weights holds texts, not numbers",
+                where={"column": weights.name, "type": weights.stored},
+                hint="Name another column of weights, or none.",
+            )
         if weights.is_of_all_rows and is_number and not weights.numbers.any():
             raise DataError(
                 "all weights are 0, so no row would be learnt from",
