@@ -164,7 +164,10 @@ def test_guesses_of_targets(tmp_path: Path) -> None:
             {"column": "rating", "kind": "multiclass", "classes": [1, 2, 3, 4, 5]},
             {"rating": [n % 5 + 1 for n in range(60)]},
         ),
-        ({"column": "stars", "equals": 5}, {"stars": [n % 2 * 4 + 1 for n in range(60)]}),
+        (
+            {"column": "stars", "equals": 5, "otherwise": 1},
+            {"stars": [n % 2 * 4 + 1 for n in range(60)]},
+        ),
         ("last", {"score": [5] * 60, "rating": [0] * 60, "last": bits}),
         (
             {"column": "amount", "at_least": 44.25, "placeholder": True},
@@ -308,12 +311,12 @@ def inferred_of(folder: Path, table: dict[str, Any], name: str = "t.parquet") ->
 @pytest.mark.parametrize(
     ("column", "values", "target"),
     [
-        ("survived", ["no", "yes", "no"], {"equals": "yes"}),
-        ("churned", ["Churned", "Stayed", "Stayed"], {"equals": "Churned"}),
-        ("y", [-1, 1, -1], {"equals": 1}),
+        ("survived", ["no", "yes", "no"], {"equals": "yes", "otherwise": "no"}),
+        ("churned", ["Churned", "Stayed", "Stayed"], {"equals": "Churned", "otherwise": "Stayed"}),
+        ("y", [-1, 1, -1], {"equals": 1, "otherwise": -1}),
         ("y", [True, None, False], {"missing": "drop"}),
-        ("opened", ["N", "Y", "N"], {"equals": "Y"}),
-        ("grade", ["ok", "bad", "ok"], {"equals": "bad"}),
+        ("opened", ["N", "Y", "N"], {"equals": "Y", "otherwise": "N"}),
+        ("grade", ["ok", "bad", "ok"], {"equals": "bad", "otherwise": "ok"}),
         ("label", [0, 1, 2], {"kind": "multiclass", "classes": 3}),
         ("label", [3, 1, 2], {"kind": "multiclass", "classes": (1, 2, 3)}),
         ("label", [0.5, 1, 2], {"kind": "regression"}),

@@ -471,6 +471,8 @@ def pair_target(facts: Facts, reason: str, gaps: Gaps = DROP) -> Target:
     positive = value.get("equals", max(facts.pair, key=_by_case))
     share = share_of(facts.counts[facts.pair.index(positive)], facts.num_values)
     other = next(one for one in facts.pair if one != positive)
+    if "equals" in value:
+        value["otherwise"] = other
     reason = f"{other}/{positive}, positive class {positive} ({share} of the rows): {reason}"
     if facts.missing:
         value["missing"] = gaps.missing

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from distrain.errors import DataError, InputError
 from distrain.formatting import some
-from distrain.prep.features.bad_values import BadValues
+from distrain.prep.features.bad_values import BadValues, guess
 from distrain.prep.features.inference.column_facts import FEW_NUMBERS, Facts
 from distrain.prep.features.inference.suggest import (
     DROP,
@@ -25,7 +25,7 @@ from distrain.prep.features.inference.suggest import (
     weight_of,
 )
 from distrain.prep.features.numerals import EXACT_DOUBLES, integers_of
-from distrain.prep.features.table_file import SHOWN_COLUMNS, guess
+from distrain.prep.features.table_file import SHOWN_COLUMNS
 
 Task = Literal["binary", "regression", "multiclass"]
 
