@@ -49,8 +49,9 @@ _GIVEN = "distrain-rows"
 
 _AT_ONCE = 65536
 _HINTS_OF_ROWS = {
-    "Correct the features document, or leave the file out. A workflow needs files": "The model's "
-    "workflow needs rows",
+    "Correct the file, or leave it out. A workflow needs files": "The model's workflow needs rows",
+    "no rows in 1 file": "no rows",
+    "Their writer wrote no rows; check its input and its filters.": "Check the rows given.",
     ", or leave the file out": "",
     "Check the files.": "Check the rows given.",
 }

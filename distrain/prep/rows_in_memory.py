@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import date, datetime, time
@@ -45,7 +46,10 @@ def table_of(rows: Any) -> pa.Table:
     if isinstance(rows, Mapping):
         rows = {name: _column(name, values) for name, values in rows.items()}
     try:
-        table = pa.table(rows)
+        with warnings.catch_warnings():
+            # pandas warns of names of several types, which become texts.
+            warnings.filterwarnings("ignore", ".*column names.*mixed", UserWarning)
+            table = pa.table(rows)
     except _NO_TABLE as error:
         if not hasattr(rows, "columns"):
             raise _unreadable(kind, error) from None

@@ -137,6 +137,8 @@ def finite_numbers(
     bad = places_of(~np.isfinite(floats) | (floats < least))
     if len(bad):
         problem = "not a finite number" + (", 0 or more" if least == 0 else "")
+        if (np.isfinite(numbers[bad]) & ~np.isfinite(floats[bad])).all():
+            problem = "beyond the float32 limit of 3.4e38"
         raise BadValues(bad, values, problem, f"Correct the {role}, or leave the row out.")
     return pa.array(floats)
 

@@ -147,8 +147,10 @@ class TableFile:
         if not dict(_mistakes(self, replace(features, keep=()))):
             check_named(option, features.keep, self.columns, self.path)
         hint = (
-            "Correct the features document, or leave the file out. A workflow needs files with "
-            "the columns that it was fitted on."
+            "Correct the file, or leave it out. A workflow needs files with the columns that it "
+            "was fitted on."
+            if features.is_fitted
+            else "Correct the features document, or leave the file out."
         )
         if self.kind == "csv" and len(self.types) == 1 and len(features.inputs) > 1:
             hint = (

@@ -57,6 +57,12 @@ class Asked:
                 f"valid {share} is not a number of rows",
                 hint="Give 1 or more rows, a share such as 0.1, or False for no validation.",
             )
+        if len({*self.targets}) < len(self.targets):
+            raise InputError(
+                "a target is named twice",
+                where={"column": some(self.targets, SHOWN_COLUMNS)},
+                hint="Name each target once.",
+            )
         roles = [*self.targets, *(name for name in (self.time, self.weight) if name)]
         if twice := sorted({name for name in roles if roles.count(name) > 1}):
             raise InputError(
@@ -98,7 +104,13 @@ class Asked:
         if self.time is None:
             return split_of(columns, taken, share)
         times = _named(columns, self.time)
-        if times.kind != "time" or times.has_gaps:
+        if times.kind != "time":
+            raise DataError(
+                "rows cannot be split by this column: its values are not times",
+                where={"column": self.time, "type": times.stored},
+                hint="Name a column of times or dates, or use another kind of split.",
+            )
+        if times.has_gaps:
             raise DataError(
                 "rows cannot be split by this column: some rows have no time",
                 where={
@@ -140,6 +152,12 @@ class Asked:
             return weight_of([facts for facts in columns if facts.name not in taken])
         weights = _named(columns, self.weight)
         is_number = weights.kind == "number"
+        if weights.kind in ("text", "list", "other") and not weights.odd:
+            raise DataError(
+                f"the column holds {weights.stored}, which cannot be weights",
+                where={"column": weights.name, "type": weights.stored},
+                hint="Name a column of numbers, 0 or more.",
+            )
         if weights.is_of_all_rows and is_number and not weights.numbers.any():
             raise DataError(
                 "all weights are 0, so no row would be learnt from",
@@ -163,7 +181,8 @@ def _named(columns: Sequence[Facts], name: str) -> Facts:
 
 def _target(facts: Facts, task: Task | None, values: pa.Array, gaps: Gaps) -> Target:
     is_pair = bool(facts.pair)
-    is_few = facts.is_whole and facts.distinct <= FEW_NUMBERS
+    are_classes = facts.is_whole and not facts.is_clipped
+    is_few = are_classes and facts.distinct <= FEW_NUMBERS
     kind = task or (
         "binary"
         if is_pair or facts.kind == "truth"
@@ -175,7 +194,7 @@ def _target(facts: Facts, task: Task | None, values: pa.Array, gaps: Gaps) -> Ta
         "binary": is_pair and facts.kind in ("truth", "number", "text"),
         # Rows after the sample may have other values.
         "regression": facts.kind == "number" and (facts.distinct > 1 or not facts.is_of_all_rows),
-        "multiclass": (facts.kind == "text" or facts.is_whole)
+        "multiclass": (facts.kind == "text" or are_classes)
         and 2 <= facts.distinct <= _MOST_CLASSES,
     }
     if facts.kind not in ("truth", "number", "text"):
