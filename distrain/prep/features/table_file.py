@@ -150,7 +150,8 @@ class TableFile:
             "Correct the file, or leave it out. A workflow needs files with the columns that it "
             "was fitted on."
             if features.is_fitted
-            else "Correct the features document, or leave the file out."
+            else "Correct the features document, or leave the file out. A workflow needs files "
+            "with the columns that it was fitted on."
         )
         if self.kind == "csv" and len(self.types) == 1 and len(features.inputs) > 1:
             hint = (
