@@ -306,7 +306,7 @@ def has_trained_on(
     with suppress(DataError):
         workflow = raw_tables(workflow_for(model_dir, saved)).workflow
         found = holds_rows if isinstance(rows, pa.Table) else holds_files
-        return found(workflow, rows, parts)  # type: ignore[operator]
+        return found(workflow, rows, parts)
     return False
 
 

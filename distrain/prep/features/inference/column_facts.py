@@ -109,7 +109,7 @@ class Facts:
 
     @property
     def is_clipped(self) -> bool:
-        """Whether `numbers` has values that were clipped to `MOST`, so they are no classes."""
+        """Whether `numbers` has values that were clipped to `MOST`, so that classes are unknown."""
         return self.kind == "number" and bool((np.abs(self.numbers) >= MOST).any())
 
     @property
