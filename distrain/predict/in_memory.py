@@ -1,5 +1,6 @@
 """Scores and evaluates rows in memory."""
 
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -20,26 +21,37 @@ from distrain.loader.filling.batch_memory import BatchLayout
 from distrain.loader.filling.list_columns import cut_lists
 from distrain.metrics.evaluation import Evaluation
 from distrain.models.saved_model import SavedModel
-from distrain.predict.evaluation import evaluate_saved
+from distrain.predict.evaluation import evaluate_saved, has_seen
 from distrain.predict.importance import Importance, column_importance
 from distrain.predict.load_model import open_model
 from distrain.predict.logits import ScorerInProcess
 from distrain.predict.prediction import PredictRequest, check_kept, check_request, predict
-from distrain.predict.raw_rows import RawOptions, rows_for_model, table_is_raw, workflow_for
+from distrain.predict.raw_rows import (
+    TRAINED_ON,
+    RawOptions,
+    has_trained_on,
+    rows_for_model,
+    table_is_raw,
+    workflow_for,
+)
 from distrain.predict.score_columns import score_columns, side_by_side
 from distrain.predict.score_file import ROWS_AT_ONCE, model_for_worker, score_file
 from distrain.prep.features.table_file import check_named
 from distrain.prep.parts import FILE, ROW_NUMBER
 from distrain.prep.rows_in_memory import table_of
 from distrain.prep.transforming import raw_tables
+from distrain.storage.inputs import list_inputs
+
+log = logging.getLogger("distrain")
 
 _GIVEN = "distrain-rows"
 """The name of rows in memory where a file's name is needed; errors replace it."""
 
 _AT_ONCE = 65536
 _HINTS_OF_ROWS = {
-    "Correct the features document, or leave the file out. A workflow needs files": "The model's "
-    "workflow needs rows",
+    "Correct the file, or leave it out. A workflow needs files": "The model's workflow needs rows",
+    "no rows in 1 file": "no rows",
+    "Their writer wrote no rows; check its input and its filters.": "Check the rows given.",
     ", or leave the file out": "",
     "Check the files.": "Check the rows given.",
 }
@@ -103,6 +115,11 @@ def evaluate_rows(
     Raises the errors of `score_rows`, and `ModelError` if a logit is not finite.
     """
     with _labelled(model_dir, rows, raw) as scorer:
+        saved, given = scorer.saved, _named(rows)
+        files = None if given is None else [file.path for file in list_inputs(given)]
+        known = table_of(rows) if files is None else files
+        if has_trained_on(model_dir, saved, known) or has_seen(saved, scorer.dataset):
+            log.warning(TRAINED_ON)
         kinds = [(target.name, target.kind) for target in scorer.saved.model.task.targets]
         return Evaluation.of(evaluate_saved(scorer), kinds, own_name(Path(model_dir)))
 

@@ -27,6 +27,7 @@ from distrain.prep.progress import ProgressCallback
 from distrain.prep.reading import saved_features, with_features
 from distrain.prep.request import PrepRequest, PrepResult
 from distrain.prep.transforming import raw_tables
+from distrain.prep.updates.raw_files import holds_files, holds_rows
 from distrain.schema.column import Tags
 from distrain.schema.files import find_schema_next_to
 from distrain.schema.schema import Schema
@@ -36,6 +37,8 @@ from distrain.storage.retrying import RETRY_S
 from distrain.storage.urls import is_remote
 from distrain.train.data.vocabularies import WORKFLOW, Vocabularies, check_meaning
 from distrain.workers.open_cluster import ClusterRequest, open_cluster
+
+TRAINED_ON = "the model trained on these rows, so its metrics are too good; evaluate other rows"
 
 
 @dataclass(frozen=True)
@@ -295,6 +298,22 @@ def features_of(model_dir: str | Path, saved: SavedModel) -> FeatureConfig | Non
     with suppress(DataError):
         return saved_features(workflow_for(model_dir, saved))
     return None
+
+
+def has_trained_on(
+    model_dir: str | Path, saved: SavedModel, rows: pa.Table | Sequence[str]
+) -> bool:
+    """Return True if the model was trained on raw rows: files, or a table from `table_of`.
+
+    Validation rows count if the model was refitted (`train.refit`). False if the model has no
+    workflow, or one without a record of its input files.
+    """
+    parts = ["train", *(["valid"] if "refitted_on" in saved.about else [])]
+    with suppress(DataError):
+        workflow = raw_tables(workflow_for(model_dir, saved)).workflow
+        found = holds_rows if isinstance(rows, pa.Table) else holds_files
+        return found(workflow, rows, parts)
+    return False
 
 
 def workflow_for(model_dir: str | Path, saved: SavedModel) -> str:

@@ -49,6 +49,7 @@ from distrain.prep.result_warnings import warnings_of
 from distrain.prep.saved_vocabulary import SavedVocabulary
 from distrain.prep.transforming import split_report, transform_part
 from distrain.prep.updates.column_drift import Drifted, Shares, drifted_columns, learnt_before
+from distrain.prep.updates.raw_files import with_raw_files
 from distrain.prep.vocabulary import CATEGORIES
 from distrain.prep.workers import TaskRunner, check_shared
 from distrain.prep.workflow import FORM, HOLDS, Workflow, criteo_workflow
@@ -195,7 +196,7 @@ class _Run:
         with self._timed("write"):
             train, valid = self._write(sizes, before, train_parts, valid_parts)
         self._refuse_no_ones(train)
-        drifted = self._compare(train, valid, files)
+        drifted = self._compare(train, valid, files, valid_files)
         self._save_schema(cardinalities)
         self._seconds["total"] = round(time.perf_counter() - started, 3)
         result = PrepResult(
@@ -355,14 +356,21 @@ class _Run:
             )
 
     def _compare(
-        self, train: SplitReport, valid: SplitReport | None, files: Sequence[InputFile]
+        self,
+        train: SplitReport,
+        valid: SplitReport | None,
+        files: Sequence[InputFile],
+        valid_files: Sequence[InputFile],
     ) -> tuple[Drifted, ...]:
         """Return the columns that have drifted from the rows on which the workflow was fitted.
 
         A new workflow first records the shares of its training rows, so only validation rows are
-        compared with them.
+        compared with them. A new or updated workflow also records its input files.
         """
         is_new = self._request.saved_workflow is None
+        if is_new or self._request.update:
+            self._workflow = with_raw_files(self._workflow, train=files, valid=valid_files)
+            self._workflow.save_document(f"{self._folder}/workflow")
         if is_new:
             shares = Shares(train.num_rows, train.missing_share, train.unknown_share)
             fitted = shares.kept_in(self._workflow, [file.path for file in files])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -44,7 +46,10 @@ def table_of(rows: Any) -> pa.Table:
     if isinstance(rows, Mapping):
         rows = {name: _column(name, values) for name, values in rows.items()}
     try:
-        table = pa.table(rows)
+        with warnings.catch_warnings():
+            # pandas warns of names of several types, which become texts.
+            warnings.filterwarnings("ignore", ".*column names.*mixed", UserWarning)
+            table = pa.table(rows)
     except _NO_TABLE as error:
         if not hasattr(rows, "columns"):
             raise _unreadable(kind, error) from None
@@ -95,19 +100,34 @@ def store_rows(rows: Any, place: Path) -> str:
             rows.to_parquet(str(folder), write_index=False)
         else:
             folder.mkdir()
-            # Metadata of a library, such as an index, must not change the hash of the content.
-            table = table_of(rows).replace_schema_metadata()
+            table = table_of(rows)
             if not table.num_rows:
                 raise InputError(f"the {type(rows).__name__} given has no rows")
-            pq.write_table(table, folder / "part-0.parquet")
-        digest = hashlib.sha256()
-        for file in sorted(folder.iterdir()):
-            with file.open("rb") as opened:
-                digest.update(hashlib.file_digest(opened, "sha256").digest())
-        stored = place / f"rows-{digest.hexdigest()[:20]}"
-        with suppress(OSError):  # fails if another process has written the same rows
+            _write(table, folder)
+        stored = place / _name_by_content(folder)
+        with suppress(OSError):  # another process has written the same rows
             folder.rename(stored)
     return str(stored)
+
+
+def folder_of_rows(table: pa.Table) -> str:
+    """Return the name of the folder to which `store_rows` writes a table of `table_of`."""
+    with TemporaryDirectory(prefix="distrain-rows-") as folder:
+        _write(table, Path(folder))
+        return _name_by_content(Path(folder))
+
+
+def _write(table: pa.Table, folder: Path) -> None:
+    # Metadata of a library, such as an index, must not change the hash of the content.
+    pq.write_table(table.replace_schema_metadata(), folder / "part-0.parquet")
+
+
+def _name_by_content(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for file in sorted(folder.iterdir()):
+        with file.open("rb") as opened:
+            digest.update(hashlib.file_digest(opened, "sha256").digest())
+    return f"rows-{digest.hexdigest()[:20]}"
 
 
 def is_dask(rows: Any) -> bool:

@@ -220,6 +220,32 @@ def test_the_command_trains_what_fit_trains(table, tmp_path):
         assert CliRunner().invoke(command, wrong).exit_code != 0
 
 
+def test_evaluating_the_rows_that_a_model_trained_on_is_warned_of(table, tmp_path, caplog):
+    rows, valid, other = (tmp_path / f"{name}.csv" for name in ("rows", "valid", "other"))
+    table.to_csv(rows, index=False)
+    table[:200].to_csv(valid, index=False)
+    table[200:].to_csv(other, index=False)
+    fitted = {"target": "bought", "overrides": FEW | {"train.refit": True}}
+    of_files = distrain.fit(rows, valid=valid, **fitted, run_dir=tmp_path / "files")
+    of_table = distrain.fit(table, **fitted, run_dir=tmp_path / "table")
+    for data, is_warned in ((rows, True), (valid, True), (other, False)):
+        done = CliRunner().invoke(evaluate, [str(of_files.run_dir), str(data)])
+        assert done.exit_code == 0, done.output
+        assert ("trained on these rows" in done.output) == is_warned
+        caplog.clear()
+        of_files.evaluate(data)
+        assert ("trained on these rows" in caplog.text) == is_warned
+    for data, is_warned in ((table, True), (table[:300], False)):
+        caplog.clear()
+        of_table.evaluate(data)
+        assert ("trained on these rows" in caplog.text) == is_warned
+    with rows.open("a") as file:
+        file.write(rows.read_text().splitlines()[1] + "\n")
+    caplog.clear()
+    of_files.evaluate(rows)
+    assert "trained on these rows" not in caplog.text, "the file has changed"
+
+
 def test_bad_lines_stop_or_are_dropped_up_to_a_share(table, tmp_path):
     lines = table.to_csv(index=False).splitlines()
     (tmp_path / "rows.csv").write_text("\n".join([*lines[:300], "torn", *lines[300:]]))

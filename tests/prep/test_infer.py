@@ -4,6 +4,7 @@ import datetime
 import json
 import random
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from hypothesis import given, settings, strategies as st
 from wording import Wording
 
 from distrain.cli.data.prep import command
-from distrain.errors import DataError, OutputError, SpecError
+from distrain.errors import DataError, InputError, OutputError, SpecError
 from distrain.jobs.spec.load import parse_yaml
 from distrain.prep import FeatureConfig, PrepRequest, infer_features, prepare
 from distrain.prep.features.inference.column_facts import facts_of
@@ -164,7 +165,10 @@ def test_guesses_of_targets(tmp_path: Path) -> None:
             {"column": "rating", "kind": "multiclass", "classes": [1, 2, 3, 4, 5]},
             {"rating": [n % 5 + 1 for n in range(60)]},
         ),
-        ({"column": "stars", "equals": 5}, {"stars": [n % 2 * 4 + 1 for n in range(60)]}),
+        (
+            {"column": "stars", "equals": 5, "otherwise": 1},
+            {"stars": [n % 2 * 4 + 1 for n in range(60)]},
+        ),
         ("last", {"score": [5] * 60, "rating": [0] * 60, "last": bits}),
         (
             {"column": "amount", "at_least": 44.25, "placeholder": True},
@@ -308,12 +312,12 @@ def inferred_of(folder: Path, table: dict[str, Any], name: str = "t.parquet") ->
 @pytest.mark.parametrize(
     ("column", "values", "target"),
     [
-        ("survived", ["no", "yes", "no"], {"equals": "yes"}),
-        ("churned", ["Churned", "Stayed", "Stayed"], {"equals": "Churned"}),
-        ("y", [-1, 1, -1], {"equals": 1}),
+        ("survived", ["no", "yes", "no"], {"equals": "yes", "otherwise": "no"}),
+        ("churned", ["Churned", "Stayed", "Stayed"], {"equals": "Churned", "otherwise": "Stayed"}),
+        ("y", [-1, 1, -1], {"equals": 1, "otherwise": -1}),
         ("y", [True, None, False], {"missing": "drop"}),
-        ("opened", ["N", "Y", "N"], {"equals": "Y"}),
-        ("grade", ["ok", "bad", "ok"], {"equals": "bad"}),
+        ("opened", ["N", "Y", "N"], {"equals": "Y", "otherwise": "N"}),
+        ("grade", ["ok", "bad", "ok"], {"equals": "bad", "otherwise": "ok"}),
         ("label", [0, 1, 2], {"kind": "multiclass", "classes": 3}),
         ("label", [3, 1, 2], {"kind": "multiclass", "classes": (1, 2, 3)}),
         ("label", [0.5, 1, 2], {"kind": "regression"}),
@@ -330,6 +334,52 @@ def test_a_column_with_the_name_of_an_answer_is_the_target_by_its_values(
         found = inferred.features.document.target
         assert found.model_dump(exclude_defaults=True) == {"column": column, **target}
         wording(inferred.target_reason)
+
+
+@pytest.mark.parametrize("values", [[5e299, -5e299], [1.0, 5e299, 2.0]])
+def test_a_target_beyond_float32_has_no_classes(
+    tmp_path: Path, client: Any, values: list[float], wording: Wording
+) -> None:
+    table = {"shop": ["a", "b", "c"] * 40, "label": (values * 60)[:120]}
+    inferred = inferred_of(tmp_path, table)
+    assert inferred.features.document.target.kind == "regression"
+    inputs = (str(tmp_path / "t.parquet"),)
+    request = PrepRequest(inputs, tmp_path / "out", features=inferred.features)
+    caught = wording.refused(DataError, lambda: prepare(request, client))
+    assert "5e+299, beyond the float32 limit" in caught.message
+    for task in ("binary", "multiclass"):
+        with pytest.raises(DataError):
+            infer_features(list_inputs(inputs), Asked(("label",), task=task))
+
+
+def test_a_column_without_a_name_is_left_out(tmp_path: Path) -> None:
+    lines = [f"{n % 7},{n % 5},{n % 2}" for n in range(200)]
+    (tmp_path / "t.csv").write_text("\n".join([",x,label", *lines]) + "\n")
+    inferred = infer(tmp_path / "t.csv")
+    assert "" in inferred.left_out
+    assert list(inferred.features.document.columns) == ["x"]
+
+
+def test_numbers_of_a_categorical_type_are_categories(tmp_path: Path) -> None:
+    numbers = pa.array([n % 50 for n in range(200)])
+    table = {"coded": numbers.dictionary_encode(), "x": numbers, "label": [0, 1] * 100}
+    columns = inferred_of(tmp_path, table).features.document.columns
+    assert (columns["coded"].kind, columns["x"].kind) == ("categorical", "continuous")
+
+
+def test_columns_that_cannot_have_their_role_are_refused_with_their_type(
+    tmp_path: Path, wording: Wording
+) -> None:
+    table = {"x": [n % 50 for n in range(200)], "t": ["p", "q", "r", "s"] * 50, "y": [0, 1] * 100}
+    pq.write_table(pa.table(table), tmp_path / "t.parquet")
+    files = list_inputs([str(tmp_path / "t.parquet")])
+    for name, role in (("x", "time"), ("t", "time"), ("t", "weight")):
+        wording.refused(
+            DataError, partial(infer_features, files, Asked(("y",), **{role: name})), column=name
+        )
+    wording.refused(InputError, lambda: Asked(("y", "y")), column="y, y")
+    (tmp_path / "t.csv").write_text("x,y\n")
+    assert wording.refused(DataError, lambda: infer(tmp_path / "t.csv")).hint
 
 
 def test_further_targets_a_weight_and_windows_are_suggested_with_reasons(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings, strategies as st
 from wording import Wording
 
 from distrain.cli.data.prepared import print_prepared
@@ -18,6 +19,12 @@ from distrain.jobs.spec import JobSpec
 from distrain.jobs.spec.load import parse_yaml
 from distrain.launch.spec_warnings import surprises
 from distrain.prep import FeatureConfig, PrepRequest, PrepResult, prepare
+from distrain.prep.features.bad_values import BadValues
+from distrain.prep.features.document import FormatSpec
+from distrain.prep.features.inference.column_facts import facts_of
+from distrain.prep.features.inference.suggest import pair_target
+from distrain.prep.features.rows import labels_of
+from distrain.prep.features.targets import TargetSpec
 from distrain.train.data.inputs import read_inputs
 
 NUM_ROWS = 60
@@ -79,6 +86,68 @@ def test_values_of_a_target_mean_what_is_written(prep: Prep, rule: str, values: 
             parse_yaml(f"target: {{column: y, {rule}}}\n{C}\n", keep_words=True)
         ).document.target
     )
+
+
+SPELLINGS = ["yes", "Yes", "YES", " yes", "no", "No", "nO ", "n", "y", "maybe", "1", "0", "true"]
+
+
+@given(st.data())
+@settings(max_examples=200, deadline=None)
+def test_labels_of_an_inferred_target_are_those_of_its_two_values_or_an_error_names_another(
+    data: st.DataObject,
+) -> None:
+    two = data.draw(st.permutations(SPELLINGS))[:2]
+    first = [*two, *data.draw(st.lists(st.sampled_from(two), max_size=9))]
+    facts = facts_of("y", pa.array(first))
+    if facts.kind != "text" or len(facts.pair) != 2:
+        return
+    value = pair_target(facts, "").value
+    target = TargetSpec.model_validate(value)
+    known = {value["equals"]: 1, next(one for one in two if one != value["equals"]): 0}
+    later = data.draw(st.lists(st.sampled_from([*two, *SPELLINGS]), min_size=1, max_size=9))
+    values = pa.array(later)
+    others = [one for one in later if one not in two]
+    if others:
+        with pytest.raises(BadValues) as caught:
+            labels_of(values, target, FormatSpec())
+        assert [later[place] for place in caught.value.places] == others
+        assert caught.value.described(0).startswith(repr(others[0]))
+    else:
+        found = labels_of(values, target, FormatSpec()).to_pylist()
+        assert found == [known[one] for one in later]
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_another_spelling_of_a_targets_values_is_a_bad_value(
+    prep: Prep, tmp_path: Path, kind: str, wording: Wording
+) -> None:
+    document = f"target: {{column: y, equals: yes, otherwise: no, missing: drop}}\n{C}\n"
+    table = with_target(["yes", "no"])
+    fitted = prep(table, document)
+    assert labels(fitted) == [1.0, 0.0] * 30
+    table["y"][40:43] = ["Yes", "maybe", ""]
+    rows: Path | dict[str, Any] = tmp_path / f"t.{kind}"
+    if kind == "csv":
+        pa_csv.write_csv(pa.table(table), rows)
+    elif kind == "jsonl":
+        lines = [json.dumps(row) + "\n" for row in pa.table(table).to_pylist()]
+        (tmp_path / "t.jsonl").write_text("".join(lines))
+    else:
+        rows = table
+    place = {"row (from 0)": 40} if kind == "parquet" else {"line": 42 if kind == "csv" else 41}
+    caught = wording.refused(DataError, partial(prep, rows, document), **place)
+    assert "'Yes'" in caught.message
+    assert "'yes'?" in caught.message
+    # A fitted workflow: its document cannot be changed.
+    later = {"out": tmp_path / "later", "saved_workflow": Path(fitted.out) / "workflow"}
+    assert "document with" not in str(
+        wording.refused(DataError, partial(prep, rows, document, **later), **place).hint
+    )
+    if kind != "parquet":
+        for options in ({}, later):
+            result = prep(rows, document, skip_bad_lines=True, max_bad=0.1, **options)
+            assert result.bad_lines.by_kind == {"bad y": 2 if kind == "csv" else 3}
+            assert result.unlabelled == (1 if kind == "csv" else 0)
 
 
 @pytest.mark.parametrize("word", ["yes", "no", "on", "null", "1.50", "007", "true", "2024-05-01"])

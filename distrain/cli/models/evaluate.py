@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from distrain.models.saved_model import SavedModel
     from distrain.predict.logits import Scorer, ScorerInProcess
     from distrain.predict.raw_rows import RawOptions
+    from distrain.prep.request import PrepResult
 
 
 @dataclass(frozen=True)
@@ -241,7 +242,7 @@ def command(
         times = text_format(folder, saved) if by_day else None
         if group_column is not None:
             check_group(dataset, group_column, times)
-        _warn_of_seen(saved, dataset)
+        _warn_of_seen(folder, saved, dataset, prepared)
         before = (
             None if train is None else _training_rows(stack, folder, saved, train, raw, progress)
         )
@@ -316,9 +317,14 @@ def _importance(
     return asdict(column_importance(scorer, report, seed, max_auc_bound, show)) | {"seed": seed}
 
 
-def _warn_of_seen(saved: "SavedModel", dataset: "Dataset") -> None:
+def _warn_of_seen(
+    folder: Path | str, saved: "SavedModel", dataset: "Dataset", prepared: "PrepResult | None"
+) -> None:
     from distrain.predict.evaluation import has_seen
+    from distrain.predict.raw_rows import TRAINED_ON, has_trained_on
 
+    if prepared is not None and has_trained_on(folder, saved, prepared.inputs):
+        print_warning(f"warning: {TRAINED_ON}")
     if has_seen(saved, dataset):
         print_warning(
             "warning: the model's refit trained on these rows, so its metrics are too good; "

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from copy import copy
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import pyarrow.compute as pc
 
 Places = np.ndarray[Any, np.dtype[np.int64]]
 _SHOWN_CHARS = 60
+_MOST_GUESSES = 3
 
 
 class BadValues(Exception):
@@ -37,8 +40,8 @@ class BadValues(Exception):
 
         It is for values that were taken from lists, or from some of the rows.
         """
-        moved = BadValues(rows, self.values, self.problem, self.hint)
-        moved.items = self.items
+        moved = copy(self)
+        moved.places = rows
         return moved
 
     def described(self, number: int) -> str:
@@ -58,6 +61,14 @@ class BadValues(Exception):
         return (
             f"{shown!r}, {self.problem}" if isinstance(value, str) else f"{shown}, {self.problem}"
         )
+
+
+def guess(text: str, held: Iterable[str]) -> str:
+    """Return the end of an error's message: which of the texts `held` is probably meant."""
+    held = list(held)
+    near = get_close_matches(text, held, n=1, cutoff=0.7)
+    near = near or [one for one in held if text.lower() in one.lower()][:_MOST_GUESSES]
+    return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def places_of(mask: Any) -> Places:

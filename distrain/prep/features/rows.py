@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distrain.prep.features.bad_values import BadValues, Places, places_of
+from distrain.prep.features.bad_values import BadValues, Places, guess, places_of
 from distrain.prep.features.document import ColumnSplit, FormatSpec, HashSplit, TimeSplit
 from distrain.prep.features.numerals import EXACT_DOUBLES, numbers_of
 from distrain.prep.features.targets import TableWindows, TargetSpec
@@ -44,6 +44,25 @@ class Unlabelled(BadValues):
     """Some rows have no label, or no weight."""
 
 
+class NeitherValue(BadValues):
+    """Some values of a binary target are neither its `equals` nor its `otherwise`."""
+
+    def __init__(self, places: Places, values: pa.Array, target: TargetSpec):
+        two = (target.equals, target.otherwise)
+        self._two = [str(value) for value in two]
+        super().__init__(
+            places,
+            values,
+            "neither {!r} nor {!r}".format(*two),
+            "Correct the value. To count further values as 1, and all others as 0, use a features "
+            f"document with target: {{column: {target.column}, one_of: [{two[0]}, ...]}}.",
+        )
+
+    def described(self, number: int) -> str:
+        text = str(self.values[int(self.items[number])]).strip()
+        return super().described(number) + (guess(text, self._two) if text else "")
+
+
 def labels_of(
     values: pa.Array | pa.ChunkedArray, target: TargetSpec, text: FormatSpec | None
 ) -> pa.Array:
@@ -71,6 +90,10 @@ def labels_of(
     is_one = np.zeros(len(values), bool)
     for value in wanted if kind == "one_of" else (wanted,):
         is_one |= equal_to(values, value, text)
+    if target.otherwise is not None:
+        bad = places_of(~(is_one | equal_to(values, target.otherwise, text)))
+        if len(bad):
+            raise NeitherValue(bad, values, target)
     return pa.array(is_one.astype(np.int8))
 
 
@@ -114,6 +137,8 @@ def finite_numbers(
     bad = places_of(~np.isfinite(floats) | (floats < least))
     if len(bad):
         problem = "not a finite number" + (", 0 or more" if least == 0 else "")
+        if (np.isfinite(numbers[bad]) & ~np.isfinite(floats[bad])).all():
+            problem = "beyond the float32 limit of 3.4e38"
         raise BadValues(bad, values, problem, f"Correct the {role}, or leave the row out.")
     return pa.array(floats)
 

@@ -113,6 +113,10 @@ class Staged:
         return self.bad_lines.count + self.unlabelled
 
 
+_FITTED = "Correct the value, or leave the row out: a fitted workflow keeps its features document."
+"""Replaces hints that propose to change the features document."""
+
+
 class _BadColumn(Exception):
     def __init__(self, column: str, bad: BadValues):
         super().__init__(column)
@@ -161,7 +165,8 @@ def _usable_of(table: pa.Table, task: StagingTask) -> _Usable:
     def refuse(bad_column: _BadColumn, rows: Places) -> NoReturn:
         where = {"column": bad_column.column, "row": int(rows[bad_column.bad.places[0]])}
         message = f"{bad_column.column} is {bad_column.bad.described(0)}"
-        raise DataError(message, where=where, hint=bad_column.bad.hint) from None
+        hint = _FITTED if task.features.is_fitted else bad_column.bad.hint
+        raise DataError(message, where=where, hint=hint) from None
 
     layout = task.features.document.format
     table = without_null_texts(table, task.null_texts)
@@ -294,6 +299,8 @@ def _parsed(
         raise stop(bad[0])
 
     def leave_out(bad_column: _BadColumn, lines: Places) -> None:
+        if task.features.is_fitted:
+            bad_column.bad.hint = None  # that of a line of text is enough
         more = _bad_lines(block, lines, bad_column)
         if stop_at_first:
             raise stop(next(more)) from None

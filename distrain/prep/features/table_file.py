@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from functools import cached_property, partial
 from typing import Any
 
@@ -15,6 +14,7 @@ import pyarrow as pa
 from distrain.errors import DataError
 from distrain.formatting import some
 from distrain.prep.features.as_is import check_text, check_types
+from distrain.prep.features.bad_values import guess
 from distrain.prep.features.columns import TIMES_OF_HISTORY, ColumnSpec
 from distrain.prep.features.config import FeatureConfig
 from distrain.prep.features.document import CRITEO, FormatSpec
@@ -37,7 +37,6 @@ _FOREIGN = {
     b"ORC": "ORC",
 }
 PARQUET = "parquet"
-_MOST_GUESSES = 3
 SHOWN_COLUMNS = 20
 _JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
 
@@ -149,8 +148,11 @@ class TableFile:
         if not dict(_mistakes(self, replace(features, keep=()))):
             check_named(option, features.keep, self.columns, self.path)
         hint = (
-            "Correct the features document, or leave the file out. A workflow needs files with "
-            "the columns that it was fitted on."
+            "Correct the file, or leave it out. A workflow needs files with the columns that it "
+            "was fitted on."
+            if features.is_fitted
+            else "Correct the features document, or leave the file out. A workflow needs files "
+            "with the columns that it was fitted on."
         )
         if self.kind == "csv" and len(self.types) == 1 and len(features.inputs) > 1:
             hint = (
@@ -213,14 +215,6 @@ def check_named(option: str, names: Iterable[str], held: Iterable[str], file: st
             where={"file": file},
             hint=f"They have: {some(held, SHOWN_COLUMNS)}.",
         )
-
-
-def guess(name: str, held: Iterable[str]) -> str:
-    """Return the end of an error's message: which of the names `held` is probably meant."""
-    held = list(held)
-    near = get_close_matches(name, held, n=1, cutoff=0.7)
-    near = near or [one for one in held if name.lower() in one.lower()][:_MOST_GUESSES]
-    return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def look_at(path: str, size_bytes: int, text: FormatSpec, may_lack: str | None = None) -> TableFile:

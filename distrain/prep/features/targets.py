@@ -61,6 +61,11 @@ class TargetSpec(Section):
     at_most: Real | None = Field(None, description="1 up to this number, else 0.")
     below: Real | None = Field(None, description="1 below this number, else 0.")
     equals: Value | None = Field(None, description="1 for this value, else 0.")
+    otherwise: Value | None = Field(
+        None,
+        description="With `equals`: the other value, which is 0. Values that are neither are bad "
+        "values. Without it, all other values are 0.",
+    )
     one_of: tuple[Value, ...] | None = Field(
         None, min_length=1, description="1 for these values, else 0."
     )
@@ -99,6 +104,10 @@ class TargetSpec(Section):
             raise ValueError(f"{' and '.join(given)} are more than one comparison; give one")
         if given and self.kind != "binary":
             raise ValueError(f"{given[0]} makes binary labels, but kind is {self.kind}")
+        if self.otherwise is not None and self.equals is None:
+            raise ValueError("otherwise is the other value of equals, which is not given")
+        if self.otherwise is not None and self.otherwise == self.equals:
+            raise ValueError("otherwise and equals are the same value")
         if (self.kind == "multiclass") != (self.classes is not None):
             raise ValueError(
                 "classes and kind: multiclass need each other; classes are their number, or all "

@@ -79,6 +79,8 @@ class Facts:
     counts: tuple[int, ...] = ()  # the number of rows of each value in `few`
     # the rows with texts that are not numbers (or times), although most texts are
     odd: tuple[int, ...] = ()
+    # whether the file's type is a dictionary of numbers, such as pandas' `category`
+    has_category_type: bool = False
 
     @property
     def plain_name(self) -> str:
@@ -104,6 +106,11 @@ class Facts:
     def num_values(self) -> int:
         """The number of rows in which the column is not missing."""
         return self.num_rows - self.missing
+
+    @property
+    def is_clipped(self) -> bool:
+        """Whether `numbers` has values that were clipped to `MOST`, so that classes are unknown."""
+        return self.kind == "number" and bool((np.abs(self.numbers) >= MOST).any())
 
     @property
     def is_whole(self) -> bool:
@@ -278,7 +285,8 @@ def _number_facts(values: pa.Array, common: dict[str, Any]) -> Facts:
     numbers = np.clip(numbers, -MOST, MOST)
     # Large integers, such as hashes, have fewer distinct values as floats.
     counted = _counted(values if pa.types.is_integer(values.type) else pa.array(numbers))
-    return Facts(kind="number", **common, **counted, numbers=numbers)
+    facts = Facts(kind="number", **common, **counted, numbers=numbers)
+    return replace(facts, pair=(), few=()) if facts.is_clipped else facts
 
 
 def _epoch_of(common: dict[str, Any], numbers: Any, dtype: pa.DataType) -> str | None:

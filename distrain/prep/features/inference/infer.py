@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -89,6 +90,8 @@ class Sample:
     bad_lines: BadLineTally = field(default_factory=BadLineTally)
     has_all_rows: bool = False  # False too if that is not known
     origins: tuple[Origin, ...] = ()  # where the rows come from, in their order
+    # columns that Arrow wrote as dictionaries, such as pandas' `category`
+    dictionaries: frozenset[str] = frozenset()
 
 
 def sampled(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Sample:
@@ -138,7 +141,21 @@ def sampled(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Sample:
         )
     of_files = f"of {len(chosen)} of {len(files)} files" if len(files) > 1 else "of the file"
     told = f"the first {table.num_rows:,} rows {of_files}"
-    return Sample(table, told, first, text, bad_lines, has_all_rows, tuple(origins))
+    coded = frozenset[str]() if first.is_text else _dictionaries_in(first.path)
+    return Sample(table, told, first, text, bad_lines, has_all_rows, tuple(origins), coded)
+
+
+def _dictionaries_in(path: str) -> frozenset[str]:
+    """Return the columns of parquet that were dictionaries when Arrow wrote the file.
+
+    Dictionaries of numbers have lost this type in the file's own schema.
+    """
+    with readable_parquet(path) as parquet:
+        written = (parquet.metadata.metadata or {}).get(b"ARROW:schema")
+    if written is None:
+        return frozenset()
+    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(written)))
+    return frozenset(field.name for field in schema if pa.types.is_dictionary(field.type))
 
 
 def _joined(files: Sequence[InputFile], tables: Sequence[pa.Table]) -> pa.Table:
@@ -419,7 +436,8 @@ def _tells(values: pa.Array, labels: Labels | None, order: Rows | None) -> bool:
 
 def _facts_of(name: str, values: pa.Array, sample: Sample) -> Facts:
     facts = facts_of(name, values, sample.text)
-    facts = replace(facts, is_of_all_rows=sample.has_all_rows)
+    has_type = facts.kind == "number" and name in sample.dictionaries
+    facts = replace(facts, is_of_all_rows=sample.has_all_rows, has_category_type=has_type)
     if sample.file.kind == CRITEO and name in CATEGORICAL:
         return replace(facts, kind="text", stored="hash", numbers=None)
     return facts

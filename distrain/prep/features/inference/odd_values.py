@@ -56,7 +56,8 @@ class OddValues:
     def told(self) -> str:
         """The warning about these values, as text."""
         place = "".join(f", {key} {value}" for key, value in self.where.items())
-        found = f"{self.column} is read as {self.read_as}: {self.problem}: {self.first!r}{place}"
+        use = "left out" if self.read_as == "nothing" else f"read as {self.read_as}"
+        found = f"{self.column} is {use}: {self.problem}: {self.first!r}{place}"
         if self.is_dropped:
             return f"{found}; prep drops the lines of such values"
         if not self.is_rejected:

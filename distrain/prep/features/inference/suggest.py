@@ -147,6 +147,8 @@ def without_hashed(
 
 def _why_left_out(facts: Facts) -> str:
     values = facts.num_values
+    if not facts.name:
+        return "it has no name"
     if facts.kind == "empty":
         return "no row of the sample has a value"
     if facts.kind == "other":
@@ -191,7 +193,7 @@ def _looks_like_id(facts: Facts) -> bool:
 def _is_category(facts: Facts) -> bool:
     if not facts.is_whole:
         return False
-    return facts.distinct <= FEW_NUMBERS or facts.names_an_id
+    return facts.distinct <= FEW_NUMBERS or facts.names_an_id or facts.has_category_type
 
 
 def _why_category(facts: Facts) -> str:
@@ -199,6 +201,8 @@ def _why_category(facts: Facts) -> str:
         return "texts that occur repeatedly"
     if facts.names_an_id:
         return "whole numbers with the name of an id"
+    if facts.has_category_type:
+        return "whole numbers of a categorical type"
     return "few whole numbers"
 
 
@@ -390,7 +394,7 @@ def target_of(columns: Sequence[Facts]) -> Target:
         first = min(named, key=lambda facts: facts.kind == "text")
         return pair_target(first, "two values, and a typical name of a target")
     for facts in columns:
-        if facts.name in answers and facts.distinct > 2 and facts.kind in ("number", "text"):
+        if facts.name in answers and _has_many(facts):
             return _guess_of_many(facts)
     for facts in columns:
         is_rating = _RATING.search(facts.plain_name) and facts.kind == "number"
@@ -448,6 +452,11 @@ def _is_pair(facts: Facts) -> bool:
     return bool(facts.pair) and facts.kind in ("truth", "number", "text")
 
 
+def _has_many(facts: Facts) -> bool:
+    is_usable = facts.kind == "text" or facts.kind == "number"
+    return is_usable and (facts.distinct > 2 or (facts.distinct > 1 and facts.is_clipped))
+
+
 def _answers(facts: Facts) -> list[str]:
     """Return those of a column's two texts that mean yes, or whose counterpart means no."""
     yes = [text for text in facts.pair if text.lower() in _YES]
@@ -472,6 +481,8 @@ def pair_target(facts: Facts, reason: str, gaps: Gaps = DROP) -> Target:
     positive = value.get("equals", max(facts.pair, key=_by_case))
     share = share_of(facts.counts[facts.pair.index(positive)], facts.num_values)
     other = next(one for one in facts.pair if one != positive)
+    if "equals" in value:
+        value["otherwise"] = other
     reason = f"{other}/{positive}, positive class {positive} ({share} of the rows): {reason}"
     if facts.missing:
         value["missing"] = gaps.missing
@@ -483,7 +494,7 @@ def _guess_of_many(
     facts: Facts, gaps: Gaps = DROP, name: str = "a typical name of a target, with"
 ) -> Target:
     name = f"{name} {facts.distinct:,} "
-    if facts.is_whole and facts.distinct <= FEW_NUMBERS:
+    if facts.is_whole and facts.distinct <= FEW_NUMBERS and not facts.is_clipped:
         return target_of_many(facts, sorted(map(int, facts.few)), name, gaps)
     if facts.kind == "number" or facts.few:
         return target_of_many(
@@ -538,7 +549,7 @@ def more_targets_of(columns: Sequence[Facts], first: Target) -> list[Target]:
             continue
         if _is_pair(facts):
             more.append(pair_target(facts, "two values, and a typical name of a target", UNKNOWN))
-        elif facts.distinct > 2 and facts.kind in ("number", "text"):
+        elif _has_many(facts):
             more.append(_guess_of_many(facts, UNKNOWN))
     return more
 

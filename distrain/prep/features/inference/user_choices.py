@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from distrain.errors import DataError, InputError
 from distrain.formatting import some
-from distrain.prep.features.bad_values import BadValues
+from distrain.prep.features.bad_values import BadValues, guess
 from distrain.prep.features.inference.column_facts import FEW_NUMBERS, Facts
 from distrain.prep.features.inference.suggest import (
     DROP,
@@ -25,7 +25,7 @@ from distrain.prep.features.inference.suggest import (
     weight_of,
 )
 from distrain.prep.features.numerals import EXACT_DOUBLES, integers_of
-from distrain.prep.features.table_file import SHOWN_COLUMNS, guess
+from distrain.prep.features.table_file import SHOWN_COLUMNS
 
 Task = Literal["binary", "regression", "multiclass"]
 
@@ -62,9 +62,11 @@ class Asked:
                 "valid is True, not validation rows",
                 hint="Give a share of the rows such as 0.1, or a number of rows.",
             )
-        if twice := sorted({name for name in self.targets if self.targets.count(name) > 1}):
+        if len({*self.targets}) < len(self.targets):
             raise InputError(
-                "a target is named twice", where={"column": ", ".join(twice)}, hint="Name it once."
+                "a target is named twice",
+                where={"column": some(self.targets, SHOWN_COLUMNS)},
+                hint="Name each target once.",
             )
         roles = [*self.targets, *(name for name in (self.time, self.weight) if name)]
         if twice := sorted({name for name in roles if roles.count(name) > 1}):
@@ -109,7 +111,7 @@ class Asked:
         times = _named(columns, self.time)
         if times.kind != "time":
             raise DataError(
-                "rows cannot be split by this column: it does not hold times",
+                "rows cannot be split by this column: its values are not times",
                 where={"column": self.time, "type": times.stored},
                 hint="Name a column of times or dates, or use another kind of split.",
             )
@@ -155,11 +157,11 @@ class Asked:
             return weight_of([facts for facts in columns if facts.name not in taken])
         weights = _named(columns, self.weight)
         is_number = weights.kind == "number"
-        if weights.kind == "text":
+        if weights.kind in ("text", "list", "other") and not weights.odd:
             raise DataError(
-                "the column of weights holds texts, not numbers",
+                f"the column holds {weights.stored}, which cannot be weights",
                 where={"column": weights.name, "type": weights.stored},
-                hint="Name another column of weights, or none.",
+                hint="Name a column of numbers, 0 or more.",
             )
         if weights.is_of_all_rows and is_number and not weights.numbers.any():
             raise DataError(
@@ -184,7 +186,8 @@ def _named(columns: Sequence[Facts], name: str) -> Facts:
 
 def _target(facts: Facts, task: Task | None, values: pa.Array, gaps: Gaps) -> Target:
     is_pair = bool(facts.pair)
-    is_few = facts.is_whole and facts.distinct <= FEW_NUMBERS
+    are_classes = facts.is_whole and not facts.is_clipped
+    is_few = are_classes and facts.distinct <= FEW_NUMBERS
     kind = task or (
         "binary"
         if is_pair or facts.kind == "truth"
@@ -196,7 +199,7 @@ def _target(facts: Facts, task: Task | None, values: pa.Array, gaps: Gaps) -> Ta
         "binary": is_pair and facts.kind in ("truth", "number", "text"),
         # Rows after the sample may have other values.
         "regression": facts.kind == "number" and (facts.distinct > 1 or not facts.is_of_all_rows),
-        "multiclass": (facts.kind == "text" or facts.is_whole)
+        "multiclass": (facts.kind == "text" or are_classes)
         and 2 <= facts.distinct <= _MOST_CLASSES,
     }
     if facts.kind not in ("truth", "number", "text"):
