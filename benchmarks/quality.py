@@ -243,7 +243,7 @@ def import_all() -> None:
     """Train on a few rows, so that measured CPU seconds include no imports."""
     import distrain
 
-    table = {"x": np.arange(60.0), "target": np.arange(60) % 2}
+    table = {"x": np.arange(60) % 7 / 2, "target": np.arange(60) % 2}
     with tempfile.TemporaryDirectory() as folder:
         distrain.fit(table, target="target", run_dir=Path(folder) / "run", progress=False)
 
