@@ -626,6 +626,20 @@ def test_a_target_of_classes_has_no_means(tmp_path: Path) -> None:
     assert list(infer(tmp_path / "t.parquet").features.document.columns) == ["page"]
 
 
+def test_values_of_whole_numbers_that_predict_classes_become_ids(tmp_path: Path) -> None:
+    source = np.random.default_rng(7)
+    minute, noise = source.integers(0, 60, (2, 12_000))
+    chance, size = source.random(12_000), source.normal(9, 1, 12_000)
+    line = np.where(chance < 0.5, minute % 3, source.integers(0, 3, 12_000))
+    table = {"outcome": np.array(["a", "b", "c"])[line], "minute": minute}
+    pq.write_table(pa.table({**table, "noise": noise, "size": size}), tmp_path / "t.parquet")
+    found = infer(tmp_path / "t.parquet").features.document.columns
+    assert set(found) == {"minute", "minute_value", "noise", "size"}
+    assert (found["minute_value"].source, found["minute_value"].kind) == ("minute", "categorical")
+    few = infer_features(list_inputs([str(tmp_path / "t.parquet")]), most_rows=9_000)
+    assert set(few.features.document.columns) == {"minute", "noise", "size"}
+
+
 def test_lines_of_criteos_logs_need_no_header(tmp_path: Path) -> None:
     source = random.Random(5)
     lines = []
