@@ -640,6 +640,19 @@ def test_values_of_whole_numbers_that_predict_classes_become_ids(tmp_path: Path)
     assert set(few.features.document.columns) == {"minute", "noise", "size"}
 
 
+def test_pairs_that_predict_classes_beyond_their_columns_become_ids(tmp_path: Path) -> None:
+    source = np.random.default_rng(9)
+    city, hour, noise = source.integers(0, [[12], [24], [40]], (3, 12_000))
+    # The sum of city and hour matters, and neither alone.
+    line = np.where(source.random(12_000) < 0.5, (city + hour) % 3, source.integers(0, 3, 12_000))
+    columns = {"outcome": np.array(["a", "b", "c"])[line], "hour": hour.astype(str)}
+    columns |= {"city": city.astype(str), "noise": noise.astype(str)}
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    found = infer(tmp_path / "t.parquet").features.document.columns
+    crossed = {name: (one.kind, one.cross) for name, one in found.items() if one.cross}
+    assert crossed == {"hour_city_value": ("categorical", ("hour", "city"))}
+
+
 def test_lines_of_criteos_logs_need_no_header(tmp_path: Path) -> None:
     source = random.Random(5)
     lines = []

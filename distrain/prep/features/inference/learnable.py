@@ -51,6 +51,7 @@ def sampled_labels(values: pa.Array, target: object, text: FormatSpec | None) ->
 
 _PAIRS_CHANCE_SD = 5.0  # hundreds of pairs are tested
 _MOST_PAIRS = 30
+_MOST_CLASSES = 100  # pairs take 40 MB for each column and 100 classes
 _MOST_PAIRS_OF_CLASSES = 10  # each becomes an embedding
 _MOST_COLUMNS = 40
 """Maximum number of columns whose pairs are tested, 5 ms a pair: those that predict best alone."""
@@ -96,10 +97,12 @@ def strongest_pairs_of_classes(
 
     These are at most 10 pairs of the 40 columns that predict best alone, the strongest first. The
     test is that of `predicts_classes`, with the bound 5 instead of 3. The gain is that over the
-    product of both columns' own predictions.
+    product of both columns' own predictions. With more than 100 classes, there are no pairs.
     """
     numbers, tested = _numbers(classes), _halves(classes, order)
     shares = _shares(numbers, tested)
+    if len(shares) > _MOST_CLASSES:
+        return []
     others = numbers[tested[1]]
     codes = {name: _codes(values) for name, values in columns.items()}
     alone = {}
@@ -209,12 +212,18 @@ def _with_rows(codes: Codes, numbers: Codes, tested: Tested, before: Labels) -> 
     the probability without these rows.
     """
     learnt, others = tested
-    size, classes = int(codes.max()) + 1, int(numbers.max()) + 1
-    of_class = np.bincount(codes[learnt] * classes + numbers[learnt], minlength=size * classes)
-    equal = of_class[codes[others] * classes + numbers[others]]
-    rows = np.bincount(codes[learnt], minlength=size)[codes[others]]
+    of_class = codes * (int(numbers.max()) + 1) + numbers
+    rows, equal = (_counts(one[learnt], one[others]) for one in (codes, of_class))
     chances: Labels = (equal + _SMOOTHING * before) / (rows + _SMOOTHING)
     return chances
+
+
+def _counts(values: Codes, of: Codes) -> Codes:
+    """Return how often each number of `of` is in `values`."""
+    known, counts = np.unique(values, return_counts=True)
+    places = np.minimum(np.searchsorted(known, of), len(known) - 1)
+    found: Codes = np.where(known[places] == of, counts[places], 0)
+    return found
 
 
 def _gain(after: Labels, before: Labels) -> float:
