@@ -515,7 +515,7 @@ def test_counts_and_target_means_are_of_columns_that_tell_of_unseen_rows(tmp_pat
     # Values of numbers have no statistics in a regression, or if there are few rows.
     files, fewer = list_inputs([str(tmp_path / "t.parquet")]), {"visits_rows", "visits_mean"}
     regression = infer_features(files, Asked(("clicked",), "regression")).features.document
-    few = infer_features(files, most_rows=9_000).features.document
+    few = infer_features(files, most_rows=4_000).features.document
     assert set(regression.columns) == set(few.columns) == {*columns} - fewer - {"visits_bucket"}
 
 
@@ -545,7 +545,7 @@ def test_pairs_that_predict_beyond_their_columns_are_crossed(tmp_path: Path) -> 
     crossed = {name: column.cross for name, column in found.items() if column.cross}
     assert crossed == dict.fromkeys(["hour_city_rows", "hour_city_mean"], ("hour", "city"))
     files = list_inputs([str(tmp_path / "t.parquet")])
-    few = infer_features(files, most_rows=9_000).features.document
+    few = infer_features(files, most_rows=4_000).features.document
     assert not any(column.cross for column in few.columns.values())
 
 
@@ -636,7 +636,7 @@ def test_values_of_whole_numbers_that_predict_classes_become_ids(tmp_path: Path)
     found = infer(tmp_path / "t.parquet").features.document.columns
     assert set(found) == {"minute", "minute_value", "noise", "size"}
     assert (found["minute_value"].source, found["minute_value"].kind) == ("minute", "categorical")
-    few = infer_features(list_inputs([str(tmp_path / "t.parquet")]), most_rows=9_000)
+    few = infer_features(list_inputs([str(tmp_path / "t.parquet")]), most_rows=4_000)
     assert set(few.features.document.columns) == {"minute", "noise", "size"}
 
 

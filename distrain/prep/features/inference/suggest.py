@@ -35,7 +35,7 @@ _RETURNING_SHARE = 0.05
 _MOST_RATINGS = 101  # 0 to 100
 _SOME_VALUES = 100  # if a column has fewer distinct values, each has enough rows
 _MANY_VALUES = 1000
-_LARGE_ROWS = 10_000  # in a sample of fewer rows, statistics of a number's values are mostly noise
+_LARGE_ROWS = 5_000  # in a sample of fewer rows, statistics of a number's values are mostly noise
 _ROWS_PER_VALUE = 20  # with fewer, statistics of measured numbers are mostly noise
 _FEWEST_OF_ID = 5
 _PAIR_BUCKETS = 1 << 16
@@ -317,7 +317,7 @@ def _of_number(
 def may_be_crossed(suggestion: Suggestion, target_kind: str | None) -> bool:
     """Return True if the column's values may be combined with those of other columns.
 
-    The sample must have at least 10,000 rows, the target must be binary or multiclass, and the
+    The sample must have at least 5,000 rows, the target must be binary or multiclass, and the
     column must have features, and hold texts, booleans or whole numbers.
     """
     facts = suggestion.facts
