@@ -8,6 +8,7 @@ from devices import no_waiting
 from distrain.jobs.spec import TrainSpec
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.models.embeddings import EmbeddingCollection, TableColumn
+from distrain.train.step.averages import averaged
 from distrain.train.step.device_metrics import DeviceMetrics
 from distrain.train.step.graphed_step import GraphedStep
 from distrain.train.step.recorder import WARM_UP_STEPS
@@ -76,12 +77,16 @@ def train(step, metrics=(), count=8):
         told += [logits.clone(), loss.clone()]
     counted = [each.copy_of_state() for each in metrics]
     held = [*step.model.embeddings.weights, *step.model.dense.state_dict().values()]
-    return [*counted, *told, *held]
+    with averaged(step):
+        averages = [weight.clone() for weight in step.model.parameters()]
+    return [*counted, *told, *held, *averages]
 
 
 @pytest.mark.parametrize("uses_triton", [False, True])
 @pytest.mark.parametrize("body", BODIES)
-@pytest.mark.parametrize("also", [{}, {"precision": "bf16"}, {"clip_grad_norm": 0.1}], ids=str)
+@pytest.mark.parametrize(
+    "also", [{}, {"precision": "bf16"}, {"clip_grad_norm": 0.1}, {"ema": 0.5}], ids=str
+)
 @pytest.mark.parametrize("kind", ["sgd", "adagrad", "rowwise_adagrad", "adam"])
 def test_replays_equal_steps_one_by_one_bitwise(kind, also, body, uses_triton, monkeypatch):
     monkeypatch.setenv("DISTRAIN_TRITON", str(int(uses_triton)))

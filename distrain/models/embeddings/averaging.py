@@ -55,7 +55,7 @@ class Averaging:
         if step > 1 and (step - 1) % self.period == 0:
             gaps *= self.decay**self.period
 
-    def moved(self, step: int) -> float:
+    def growth(self, step: int) -> float:
         """Return how much a gap grows in step `step` (counted from 1) if its value falls by 1."""
         return float(self.decay ** -((step - 1) % self.period))
 

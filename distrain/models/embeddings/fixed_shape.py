@@ -27,12 +27,13 @@ Callers that need the sums in between, for example for clipping, call `collect`,
 
 To capture a step in a graph: fill one tensor with each batch's ids, one with the learning rate, the
 tensors of `padded` with the batch's, and call the methods on these tensors; `ask` needs its own
-graph. `num_steps` is counted on the device; see `read_steps` and `write_steps`. A batch of another
-number of rows, or other capacities of `padded`, needs another graph, or calls without a graph,
-which accept all batches of up to `max_rows` rows.
+graph. `num_steps` is counted on the device; see `write_steps`. A batch of another number of rows,
+or other capacities of `padded`, needs another graph, or calls without a graph, which accept all
+batches of up to `max_rows` rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -40,6 +41,7 @@ from torch import Tensor
 
 from distrain.errors import InputError
 from distrain.models.embeddings import kernels
+from distrain.models.embeddings.averaging import GAP
 from distrain.models.embeddings.branch import Branch
 from distrain.models.embeddings.collection import EmbeddingCollection, TouchedRows, values_dtype
 from distrain.models.embeddings.fixed_shape_stores import FixedStoreRoute, SpreadStore, WholeStore
@@ -60,11 +62,13 @@ class FixedTables:
     """Looks up and updates the tables of a collection without waiting for the device.
 
     The results equal those of the collection's operations and `SparseOptimizer.apply`: on a CPU bit
-    by bit, on a GPU up to rounding, since sums have another order there.
+    by bit, on a GPU up to rounding, since sums have another order there. Gaps to the averages of
+    the weights are always equal up to rounding only.
 
     `tables` must be on their device already. `max_rows` is the maximum number of rows of a batch on
-    any rank. The optimizer's state is used and updated, but not its `num_steps`. Raises InputError
-    if there are list columns or host-cached tables.
+    any rank. The optimizer's state is used and updated, but not its `num_steps`: before each
+    update, the caller calls the optimizer's `begin_step`. Raises InputError if there are list
+    columns or host-cached tables.
     """
 
     def __init__(self, tables: EmbeddingCollection, optimizer: SparseOptimizer, max_rows: int):
@@ -87,9 +91,14 @@ class FixedTables:
         # The live tensors: loading a state copies into them.
         state = optimizer.state_dict()
         self._state_tensors = [
-            tuple(values for name, values in state.items() if name.startswith(f"{number}."))
+            tuple(
+                values
+                for name, values in state.items()
+                if name.startswith(f"{number}.") and name != f"{number}.{GAP}"
+            )
             for number in range(len(tables.stores))
         ]
+        self._gaps = [state.get(f"{number}.{GAP}") for number in range(len(tables.stores))]
         self.write_steps()
 
     @property
@@ -202,20 +211,26 @@ class FixedTables:
 
     @torch.no_grad()
     def apply(
-        self, touched: Sequence[TouchedRows], lr: Tensor | float, scale: Tensor | float = 1.0
+        self,
+        touched: Sequence[TouchedRows],
+        lr: Tensor | float,
+        scale: Tensor | float = 1.0,
+        growth: Tensor | None = None,
     ) -> None:
         """Update the rows that `exchange` returned; `scale` is a factor of the gradients.
 
-        In a CUDA graph, `lr` and `scale` must be scalar tensors on the device.
+        `growth` is `Averaging.growth` of the step, needed if the optimizer keeps averages. In a
+        CUDA graph, all three must be scalar tensors on the device.
         """
         self.num_steps.add_(1)
         for number, rows in enumerate(touched):
             weight, state = self._state(number)
             rates = self._rates(lr, scale, weight.shape[1])
             named = self._named(number, rows.keys)
-            kernels.update_padded(
-                self.optimizer.rule, weight, state, rows.keys, rows.grads, rates, named
-            )
+            with self._averaging(number, rows.keys, growth):
+                kernels.update_padded(
+                    self.optimizer.rule, weight, state, rows.keys, rows.grads, rates, named
+                )
 
     @torch.no_grad()
     def update(
@@ -224,13 +239,14 @@ class FixedTables:
         grads: Sequence[Tensor | None],
         lr: Tensor | float,
         scale: Tensor | float = 1.0,
+        growth: Tensor | None = None,
     ) -> None:
         """Run `collect`, `exchange` and `apply`; collective if ranks share the tables.
 
         On a single rank, if no gradient is `None`, Triton does not write the sums to memory.
         """
         if self.tables.peers.num_ranks > 1 or any(grad is None for grad in grads):
-            self.apply(self.exchange(route, self.collect(route, grads)), lr, scale)
+            self.apply(self.exchange(route, self.collect(route, grads)), lr, scale, growth)
             return
         self._sorting.join()
         self.num_steps.add_(1)
@@ -240,20 +256,37 @@ class FixedTables:
             weight, state = self._state(number)
             rates = self._rates(lr, scale, weight.shape[1])
             named = self._named(number, own.own.keys)
-            kernels.sum_and_update(
-                self.optimizer.rule,
-                weight,
-                state,
-                _as_rows(grad),
-                own.sources,
-                own.own,
-                rates,
-                named,
-            )
+            with self._averaging(number, own.own.keys, growth):
+                kernels.sum_and_update(
+                    self.optimizer.rule,
+                    weight,
+                    state,
+                    _as_rows(grad),
+                    own.sources,
+                    own.own,
+                    rates,
+                    named,
+                )
 
-    def read_steps(self) -> None:
-        """Copy `num_steps` to the optimizer, for example before saving; waits for the device."""
-        self.optimizer.num_steps = int(self.num_steps)
+    @contextmanager
+    def _averaging(self, number: int, keys: Tensor, growth: Tensor | None) -> Iterator[None]:
+        """Return a context for an update of the rows `keys` of a store, which updates their gaps.
+
+        Does nothing else if no averages are kept.
+        """
+        weight, gaps = self.tables.weights[number], self._gaps[number]
+        if gaps is None or len(weight) == 0:
+            yield
+            return
+        assert growth is not None
+        is_row = keys < len(weight)
+        # Padding adds zeros, to different rows, because additions to one row wait for each other.
+        anywhere = torch.arange(len(keys), dtype=keys.dtype, device=keys.device) % len(weight)
+        rows = torch.where(is_row, keys, anywhere)
+        before = weight.index_select(0, rows).to(gaps.dtype)
+        yield
+        fallen = before - weight.index_select(0, rows).to(gaps.dtype)
+        gaps.index_add_(0, rows, torch.where(is_row.unsqueeze(1), fallen * growth, 0))
 
     def write_steps(self) -> None:
         """Copy `num_steps` from the optimizer, for example after loading; does not wait."""

@@ -47,7 +47,7 @@ class SparseOptimizer:
         initial_accumulator_value: The initial sums of squares of Adagrad.
         seed: Seed of the stochastic rounding of bfloat16 weights, the same on all ranks.
         averaging: Also keep an average of the weights. Do not combine it with a weight decay.
-        weight_decay: 0 for none. `FixedTables` supports neither a decay nor averages.
+        weight_decay: 0 for none. `FixedTables` supports no decay.
 
     Raises:
         InputError: The kind is unknown, or there are host-cached tables and `averaging`.
@@ -95,6 +95,18 @@ class SparseOptimizer:
         )
 
     @torch.no_grad()
+    def begin_step(self) -> None:
+        """Count a step, and rescale the gaps to the averages if it begins a period.
+
+        `apply` calls it. With `FixedTables`, call it before each of their updates, and not in a
+        recorded graph.
+        """
+        self.num_steps += 1
+        if self.averaging is not None:
+            for kept in self._state:
+                self.averaging.begin(kept[GAP], self.num_steps)
+
+    @torch.no_grad()
     def apply(
         self, touched: Sequence[TouchedRows], lr: float, *, scale: float | Tensor = 1.0
     ) -> None:
@@ -103,10 +115,7 @@ class SparseOptimizer:
         `scale` is a factor of the gradients. `1 / num_ranks` gives the mean over the ranks, like
         `DistributedDataParallel` for dense gradients.
         """
-        self.num_steps += 1
-        if self.averaging is not None:
-            for kept in self._state:
-                self.averaging.begin(kept[GAP], self.num_steps)
+        self.begin_step()
         rate = lr
         if self.corrects_bias:
             beta1, beta2 = self.rule.betas
@@ -127,7 +136,7 @@ class SparseOptimizer:
             if self.averaging is not None and before is not None:
                 gaps = self._state[number][GAP]
                 moved = before.to(gaps.dtype) - weight[rows.keys].to(gaps.dtype)
-                gaps.index_add_(0, rows.keys, moved, alpha=self.averaging.moved(self.num_steps))
+                gaps.index_add_(0, rows.keys, moved, alpha=self.averaging.growth(self.num_steps))
         if self.embeddings.factor < _SMALLEST_FACTOR:
             self.embeddings.settle()
 

@@ -261,8 +261,6 @@ class RankCheckpoints:
             is_whole = self.wait() is not False  # `None` if another attempt wrote it
             return None if self._writer.thread is not None else is_whole
         self._held = (step, validated)
-        if isinstance(self.step, GraphedStep):
-            self.step.read_steps()
         values: dict[str, Any] = progress_values(self.spec, self.inputs) | {
             "step": step,
             "validated": validated,

@@ -41,6 +41,7 @@ from distrain.train.loop.rank_events import PendingSteps, RankEvents
 from distrain.train.loop.refit import Refit, begun_refit
 from distrain.train.loop.routed_batches import routed_batches
 from distrain.train.loop.setup import RankJob, set_up
+from distrain.train.step.averages import averaged, take_averages
 from distrain.train.step.open_report import NonFiniteLoss
 from distrain.train.timing.phases import PEERS, READER, PhaseClock, device_clock, waiting
 
@@ -257,7 +258,7 @@ class Trainer(RankJob):
     def _end_window(self) -> None:
         self.save_asked = True
         if self.spec.checkpoint.window_models:
-            with self.clock.phase("save"), self.step.averaged():
+            with self.clock.phase("save"), averaged(self.step):
                 self._save_model(self.paths.window_model(self.taken), self.taken)
 
     def _pass_gate(self, *, between_steps: bool = True) -> None:
@@ -368,7 +369,7 @@ class Trainer(RankJob):
             loader = self._loader(table, shuffle="none")
             pass_gate = partial(self._pass_gate, between_steps=False)
             try:
-                with self.step.averaged():
+                with averaged(self.step):
                     return evaluate_over_ranks(
                         self.model,
                         loader,
@@ -401,7 +402,7 @@ class Trainer(RankJob):
         # On every rank: each provides its rows of sharded tables.
         with self.clock.phase("save"):
             self.checkpoints.wait()  # the writer may still read the weights themselves
-            self.step.take_averages()
+            take_averages(self.step)
             model_step, own_steps = self._kept_steps()
             self._save_model(self.paths.model, own_steps)
         if self.world.rank == 0:

@@ -112,7 +112,7 @@ def rank_memory(
         "embeddings and their gradient": min(embeddings, step),
         "activations": max(0, step - embeddings),
         "routes": (2 + train.route_ahead) * route_bytes(tables, probe.categorical, rows),
-        "exchanged rows": exchanged_bytes(tables),
+        "exchanged rows": exchanged_bytes(tables, train.ema is not None),
         "metrics": 2 * NUM_BINS * 8 + _METRIC_ROW_BYTES * rows,
     }
     decoding = loader.total_bytes - loader.blocks_bytes
@@ -195,19 +195,23 @@ def route_bytes(tables: ShardingPlan, columns: int, rows: int) -> int:
     return int(total)
 
 
-def exchanged_bytes(tables: ShardingPlan) -> int:
-    """Return the bytes of a step's distinct rows, their gradients' sums, and copies for peers."""
+def exchanged_bytes(tables: ShardingPlan, averaged: bool = False) -> int:
+    """Return the bytes of a step's distinct rows, their gradients' sums, and copies for peers.
+
+    With `averaged` (`train.ema`), also of the updated rows before and after, and their difference.
+    """
     total = 0.0
     for table in tables.tables:
         row_bytes, room, ranks = VALUE_BYTES * table.dim, table.room, tables.num_ranks
         touched = _touched(table.rows, room, ranks)
         if ranks == 1:
-            copies = 2 * room  # rows and sums
+            touched, copies = room, 2 * room  # rows and sums
         elif not PLACEMENTS[table.placement].is_dealt:
             copies = (2 + ranks) * room + touched  # and the sums of all ranks, and their total
         else:
-            copies = 4 * room + touched / ranks  # and both in the order of the owners
-        total += row_bytes * copies
+            touched /= ranks
+            copies = 4 * room + touched  # and both in the order of the owners
+        total += row_bytes * (copies + 3 * touched if averaged else copies)
     return int(total)
 
 

@@ -123,9 +123,14 @@ class DenseTraining:
         """Return the sum of the squares of all gradients, a scalar on the device."""
         return total_sq_norm([self._flat.grads])
 
-    def step(self, lr: float | Tensor, scale: Tensor | None = None, number: int = 0) -> None:
+    def step(
+        self,
+        lr: float | Tensor,
+        scale: Tensor | None = None,
+        growth: float | Tensor | None = None,
+    ) -> None:
         """Update the parameters; see `DenseOptimizer.step`."""
-        self.optimizer.step(lr, scale, number)
+        self.optimizer.step(lr, scale, growth)
 
     def zero_grad(self) -> None:
         self.optimizer.zero_grad()
@@ -213,14 +218,29 @@ class DenseOptimizer:
         return self._lr is not None
 
     @torch.no_grad()
-    def step(self, lr: float | Tensor, scale: Tensor | None = None, number: int = 0) -> None:
+    def begin_step(self, number: int) -> None:
+        """Rescale the gaps to the average if step `number`, counted from 1, begins a period.
+
+        Call it before `step`, and not in a recorded graph. Does nothing if no average is kept.
+        """
+        if self._averaging is not None:
+            self._averaging.begin(self._gaps, number)
+
+    @torch.no_grad()
+    def step(
+        self,
+        lr: float | Tensor,
+        scale: Tensor | None = None,
+        growth: float | Tensor | None = None,
+    ) -> None:
         """Update the parameters.
 
         Args:
             lr: The learning rate; for a captured graph a tensor on its device.
             scale: A scalar tensor on the parameters' device: a factor on the gradients, which are
                 multiplied by it in place. `None` means 1.
-            number: The number of the step, from 1; only used for the average.
+            growth: `Averaging.growth` of the step, for a captured graph a scalar tensor on the
+                device; needed if an average is kept.
         """
         if scale is not None:
             assert self.vector.grad is not None
@@ -235,10 +255,14 @@ class DenseOptimizer:
         if self._averaging is None:
             self.torch_optimizer.step()
             return
-        before, gaps = self.vector.clone(), self._gaps
+        assert growth is not None
+        before = self.vector.clone()
         self.torch_optimizer.step()
-        self._averaging.begin(gaps, number)
-        gaps.add_(before - self.vector, alpha=self._averaging.moved(number))
+        fallen = before - self.vector
+        if isinstance(growth, Tensor):
+            self._gaps.add_(fallen * growth)
+        else:
+            self._gaps.add_(fallen, alpha=growth)
 
     @torch.no_grad()
     def take_averages(self, steps: int) -> None:

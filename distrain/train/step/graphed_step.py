@@ -14,7 +14,7 @@ again: no step uses an answer in which rows are missing.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 
 import torch
@@ -75,6 +75,9 @@ class GraphedStep:
         self._global_rows = torch.ones((), dtype=torch.float32, device=self._device)
         self._weight_sums: Tensor | None = None
         self._one = torch.ones((), dtype=torch.float32, device=self._device)
+        self._averaging = self.sparse_optimizer.averaging
+        # of the gaps to the averages, in this step; `None` without averages
+        self._growth = None if self._averaging is None else torch.ones_like(self._one)
         self._numbers: dict[int, float] = {}
         self._recorder = Recorder(model.embeddings.peers, train.cuda_graph == "auto", make_graph)
         self._capacities: tuple[tuple[int, ...], ...] = ()
@@ -103,6 +106,7 @@ class GraphedStep:
             self._set(self._lr, lr)
             self._set(self._table_lr, lr if table_lr is None else table_lr)
             self._set(self._global_rows, global_rows)
+            self._begin_step()
             self._add_weights_up(batch)
             loss_sum, scale, *scores = self._recorder.call(
                 "step",
@@ -112,7 +116,7 @@ class GraphedStep:
             )
         if not self.dense.optimizer.capturable:
             with clock.phase("optimizer"):
-                self.dense.step(lr, scale if self._clip_grad_norm is not None else None)
+                self._update_dense(lr, scale)
         return tuple(scores), loss_sum
 
     def count_by(self, count: Callable[[tuple[Tensor, ...], Batch], None]) -> None:
@@ -179,20 +183,6 @@ class GraphedStep:
             self._numbers[id(scalar)] = value
             scalar.fill_(value)
 
-    def averaged(self) -> AbstractContextManager[None]:
-        """Return an empty context: a graphed step keeps no averages."""
-        return nullcontext()
-
-    def take_averages(self) -> None:
-        """Do nothing: a graphed step keeps no averages."""
-
-    def read_steps(self) -> None:
-        """Copy the number of steps from the device to the sparse optimizer, before saving.
-
-        Waits for the device.
-        """
-        self._tables.read_steps()
-
     def write_steps(self) -> None:
         """Copy the number of steps from the sparse optimizer to the device, after loading."""
         self._tables.write_steps()
@@ -216,7 +206,7 @@ class GraphedStep:
         self.dense.start_sync()
         scale, grads = self._one, [leaf.grad for leaf in leaves]
         if self._clip_grad_norm is None:
-            self._tables.update(route, grads, self._table_lr)
+            self._tables.update(route, grads, self._table_lr, growth=self._growth)
             self.dense.finish_sync()
         else:
             touched = self._tables.exchange(route, self._tables.collect(route, grads))
@@ -225,11 +215,23 @@ class GraphedStep:
             scale, of_rows = scales(
                 self.dense.grad_sq_norm(), stores, touched, self._clip_grad_norm, self._apart
             )
-            self._tables.apply(touched, self._table_lr, of_rows)
+            self._tables.apply(touched, self._table_lr, of_rows, self._growth)
         if self.dense.optimizer.capturable:
-            self.dense.step(self._lr, scale if self._clip_grad_norm is not None else None)
+            self._update_dense(self._lr, scale)
         self._counting.join()
         return loss_sum.detach(), scale, *scores
+
+    def _update_dense(self, lr: float | Tensor, scale: Tensor) -> None:
+        clipping = scale if self._clip_grad_norm is not None else None
+        self.dense.step(lr, clipping, self._growth)
+
+    def _begin_step(self) -> None:
+        """Count a step; with averages, do what a graph cannot, since it differs by step."""
+        self.sparse_optimizer.begin_step()
+        if self._averaging is not None and self._growth is not None:
+            number = self.sparse_optimizer.num_steps
+            self.dense.optimizer.begin_step(number)
+            self._set(self._growth, self._averaging.growth(number))
 
     def _add_weights_up(self, batch: Batch) -> None:
         """Set the divisors of weighted losses; not in the graph, which may not contain a gather.
@@ -318,7 +320,6 @@ def _problems(train: TrainSpec, device: torch.device | None, model: ClickModel |
     problems: dict[str, object] = {
         f"it is on {device}, and graphs need an NVIDIA GPU": device and device.type != "cuda",
         "train.micro_batches must be 1 or auto": train.micro_batches not in (1, "auto"),
-        "train.ema must be null": train.ema is not None,
         "train.table_weight_decay must be 0": train.table_weight_decay,
     }
     if model is not None:

@@ -1,7 +1,6 @@
 """One training step: look up, run the dense part, exchange, update."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -119,27 +118,13 @@ class TrainStep:
                 )
             self._update_rows(touched, rows_lr, of_rows, clock)
         with clock.phase("optimizer"):
-            self.dense.step(lr, scale, self.sparse_optimizer.num_steps)
+            number, averaging = self.sparse_optimizer.num_steps, self.sparse_optimizer.averaging
+            self.dense.optimizer.begin_step(number)
+            self.dense.step(lr, scale, None if averaging is None else averaging.growth(number))
         return scores, loss_sum
 
     def release(self) -> None:
         """Do nothing; `GraphedStep` releases its graphs here."""
-
-    def take_averages(self) -> None:
-        """Replace all weights by their averages, if these are kept, at the end of the training."""
-        if self.sparse_optimizer.averaging is not None:
-            self.sparse_optimizer.take_averages()
-            self.dense.optimizer.take_averages(self.sparse_optimizer.num_steps)
-
-    @contextmanager
-    def averaged(self) -> Iterator[None]:
-        """Return a context in which all weights are replaced by their averages, if these are kept.
-
-        Do not train in it.
-        """
-        steps = self.sparse_optimizer.num_steps
-        with self.sparse_optimizer.averaged(), self.dense.optimizer.averaged(steps):
-            yield
 
     def _update_rows(
         self, touched: Sequence[TouchedRows], lr: float, scale: float | Tensor, clock: PhaseClock

@@ -213,6 +213,9 @@ def test_spread_tables_exchange_less_where_there_are_many_ranks(unique, num_rank
     # Rows, own sums, everybody's sums, and their total.
     assert of["replicated"] == row_bytes * (2 + 2 * num_ranks) * unique
     assert of["row_wise"] == row_bytes * 5 * unique
+    # Averages: the updated rows before and after, and their difference.
+    averaged = exchanged_bytes(placed((1000,), num_ranks, "row_wise", unique=unique), averaged=True)
+    assert averaged == row_bytes * (5 + 3) * unique
 
 
 def test_terms_sum_to_totals_and_micro_batches_save_activations():

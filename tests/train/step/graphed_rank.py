@@ -10,6 +10,7 @@ from distrain.models.blocks.mlp import MLPBlock
 from distrain.models.embeddings import EmbeddingCollection, Peers, TableColumn
 from distrain.models.embeddings.row_owners import key_at
 from distrain.train.loop.routed_batches import RoutesInTurn, requests_of
+from distrain.train.step.averages import averaged
 from distrain.train.step.graphed_step import GraphedStep
 from distrain.train.step.step import TrainStep
 from distrain.train.timing.phases import PhaseClock
@@ -28,7 +29,10 @@ GANGS = {2: ("row_wise", "mixed"), 4: ("row_wise",)}
 # name: (placement of the columns, the spec's train section)
 CASES = {
     "row_wise": (("row_wise",) * 3, {"optimizer": {"kind": "adam"}, "clip_grad_norm": 0.02}),
-    "mixed": (("row_wise", "replicated", "row_wise"), {"optimizer": {"kind": "adagrad"}}),
+    "mixed": (
+        ("row_wise", "replicated", "row_wise"),
+        {"optimizer": {"kind": "adagrad"}, "ema": 0.5},
+    ),
 }
 
 
@@ -81,7 +85,7 @@ class FailsToRecord(PlayedGraph):
 
 
 def train(step, rank, num_ranks):
-    """What the steps returned and every parameter after them; and replays so far by step."""
+    """What the steps returned and every parameter after them; replays so far by step; averages."""
     told, replays, batches = [], [], Source(rank, num_ranks)
     sizes = [every[:num_ranks] for every in SIZES]
     is_graphed = isinstance(step, GraphedStep)
@@ -99,7 +103,9 @@ def train(step, rank, num_ranks):
         if is_graphed:
             replays.append(step._recorder.replays)
     told += [*step.model.embeddings.weights, *step.model.dense.parameters()]
-    return [values.detach() for values in told], replays
+    with averaged(step):
+        averages = [weight.detach().clone() for weight in step.model.parameters()]
+    return [values.detach() for values in told], replays, averages
 
 
 def results(rank, num_ranks):

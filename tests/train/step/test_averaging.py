@@ -11,6 +11,7 @@ from distrain.loader.batch import Batch
 from distrain.models import ClickModel, build_model
 from distrain.models.embeddings.averaging import MOST_OF_START
 from distrain.schema import ColumnSchema, Schema
+from distrain.train.step.averages import averaged, take_averages
 from distrain.train.step.step import TrainStep
 from distrain.train.timing.phases import PhaseClock
 
@@ -50,8 +51,8 @@ def test_averages_are_those_of_torch_also_of_rows_that_few_steps_touch(kind: Opt
         if number in (0, 1, 3, 4, 65, 66, 69):
             # The initial weights are too much of the first averages, so the weights are scored.
             wanted = expected if 0.5 ** (number + 1) <= MOST_OF_START else values(plain)
-            with step.averaged():
+            with averaged(step):
                 torch.testing.assert_close(values(model), wanted)
             assert torch.equal(values(model), values(plain))
-    step.take_averages()
+    take_averages(step)
     torch.testing.assert_close(values(model), expected)

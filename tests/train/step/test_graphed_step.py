@@ -31,6 +31,7 @@ from distrain.train.checkpoint import (
 from distrain.train.data.job_extent import JobSpan
 from distrain.train.loop.setup import _records
 from distrain.train.step import recorder
+from distrain.train.step.averages import averaged
 from distrain.train.step.device_metrics import DeviceTargets
 from distrain.train.step.graphed_step import GraphedStep, check_graph, may_record
 from distrain.train.step.open_report import OpenReport
@@ -95,8 +96,26 @@ def test_a_played_graph_gives_the_bits_of_plain_steps(kind, clip, model):
     for ours, theirs in zip(plain, graphed, strict=True):
         assert torch.equal(ours, theirs)
     assert PlayedGraph.made == 1  # for 20 rows; the other sizes come once
-    step.read_steps()
     assert step.sparse_optimizer.num_steps == 11
+
+
+@pytest.mark.parametrize("decay", [0.5, 0.01])  # a period of 0.01 has 10 steps
+@pytest.mark.parametrize("clip", [None, 0.01])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_played_graph_keeps_the_averages_of_plain_steps(kind, clip, decay):
+    section = {"optimizer": {"kind": kind}, "clip_grad_norm": clip, "ema": decay}
+    spec = TrainSpec.model_validate(section)
+    plain = TrainStep(make_model("mlp"), spec, 1)
+    graphed = GraphedStep(make_model("mlp"), spec, 1, MOST_ROWS, PlayedGraph)
+    for ours, theirs in zip(train(plain), train(graphed), strict=True):
+        assert torch.equal(ours, theirs)
+    own = [weight.clone() for weight in graphed.model.parameters()]
+    with averaged(plain), averaged(graphed):
+        pairs = list(zip(plain.model.parameters(), graphed.model.parameters(), strict=True))
+        assert any(not torch.equal(after, w) for (_, after), w in zip(pairs, own, strict=True))
+        for ours, theirs in pairs:
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-7)
+    assert all(map(torch.equal, own, graphed.model.parameters()))
 
 
 def test_rounded_embeddings_give_the_bits_of_those_that_autocast_rounds():
@@ -148,7 +167,6 @@ def test_a_recorded_training_goes_on_from_a_checkpoint(kind, after, tmp_path):
         if load_newest(place, state, Peers()).entry is not None:
             step.write_steps()
         told = [*told[: 2 * after], *train(step, part)]  # without the first part's parameters
-        step.read_steps()
         writer = CheckpointWriter(place, state, Peers(), RankStore(), keep=1)
         writer.save(step.sparse_optimizer.num_steps, 1, {}, {}, wait=True)
         writer.close()
@@ -244,7 +262,8 @@ def test_what_a_graph_cannot_hold_is_refused(wording):
     [
         ({}, {}, "cuda", True),
         ({}, {}, "cpu", False),
-        ({"ema": 0.9}, {}, "cuda", False),
+        ({"ema": 0.9}, {}, "cuda", True),
+        ({"table_weight_decay": 0.1}, {}, "cuda", False),
         ({}, {"combiner": "sum"}, "cuda", False),
         ({}, {"placement": "host_cached"}, "cuda", False),
     ],
@@ -310,9 +329,11 @@ def gang(num_ranks):
 )
 def test_played_graphs_of_ranks_give_the_bits_of_plain_steps(num_ranks, name):
     for rank in gang(num_ranks):
-        eager, _ = rank[name]["eager"]
+        eager, _, of_eager = rank[name]["eager"]
         for how in ("graphed", "one fails"):
-            graphed, _ = rank[name][how]
+            graphed, _, averages = rank[name][how]
+            # The tables' weights are bfloat16.
+            torch.testing.assert_close(averages, of_eager, rtol=2**-8, atol=1e-7)
             assert len(eager) == len(graphed) > 2 * len(rank_side.SIZES)
             assert all(torch.equal(a, b) for a, b in zip(eager, graphed, strict=True))
 
@@ -322,7 +343,7 @@ def test_ranks_replay_in_the_same_steps(num_ranks):
     """Also where a batch wants more than there is capacity for, and where one cannot record."""
     told = [rank["row_wise"] for rank in gang(num_ranks)]
     for rank in told:
-        _, replays = rank["graphed"]
+        _, replays, _ = rank["graphed"]
         # Owners are asked a batch ahead, so the fourth batch's question is replayed in the third
         # step. From the skewed batch on, all warms up again.
         assert replays == [0, 0, 1, 2, 2, 2, 2, 3, 5, 6]
