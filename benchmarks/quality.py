@@ -206,18 +206,19 @@ class Comparison:
 
 
 def table_of(records: list[Record]) -> Iterator[str]:
-    titles = ["table", "training rows", "metric", "distrain", "linear model", "LightGBM"]
+    titles = ["table", "training rows", "splits", "metric", "distrain", "linear model", "LightGBM"]
     titles += ["lead over linear", "lead over LightGBM", "CPU s: distrain", "linear", "LightGBM"]
     yield f"| {' | '.join(titles)} |"
-    yield f"|---|--:|---|{'--:|' * 8}"
+    yield f"|---|--:|--:|---|{'--:|' * 8}"
     tables = {one["table"] for one in records}
     for table in (name for name in TABLES if name in tables):
         one = Comparison(records, table)
         for place, metric in enumerate(METRICS[TABLES[table]]):
-            cells = ["", ""] if place else [f"`{table}`", f"{one.records[0]['rows']:,}"]
+            splits, rows = str(len(one.records)), f"{one.records[0]['rows']:,}"
+            cells = ["", "", ""] if place else [f"`{table}`", rows, splits]
             cells += [TITLES[metric], *(f"{one.scores(who, metric).mean():,.4f}" for who in WHO)]
-            leads = (one.lead(peer, metric) for peer in WHO[1:])
-            cells += [f"{gain:+,.4f} ± {error:,.4f}" for gain, error in leads]
+            for gain, error in (one.lead(peer, metric) for peer in WHO[1:]):
+                cells.append(f"{gain:+,.4f}" + (f" ± {error:,.4f}" if error else ""))
             seconds = (f"{one.scores(who, 'cpu_s').mean():.1f}" for who in WHO)
             cells += ["", "", ""] if place else seconds
             yield f"| {' | '.join(cells)} |"
