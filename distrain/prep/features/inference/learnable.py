@@ -105,10 +105,8 @@ def strongest_pairs_of_classes(
         return []
     others = numbers[tested[1]]
     codes = {name: _codes(values) for name, values in columns.items()}
-    alone = {}
-    for name, one in codes.items():
-        own = shares[others]
-        alone[name] = _gain(_with_rows(one, numbers, tested, own), own)
+    own = shares[others]
+    alone = {name: _gain(_with_rows(of, numbers, tested, own), own) for name, of in codes.items()}
     best = sorted(alone, key=lambda name: -alone[name])[:_MOST_COLUMNS]
     chances = {name: _chances(codes[name], numbers, tested, shares) for name in best}
     found = {}
