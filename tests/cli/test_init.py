@@ -95,6 +95,22 @@ def test_a_table_that_is_read_once_gets_twice_as_many_steps(
     assert train.global_batch_size == batch_for(table.rows) // (2 if passes_once else 1)
 
 
+@pytest.mark.parametrize(("cardinality", "passes_once"), [(10_000, True), (1_000, False)])
+def test_ids_that_are_rare_are_seen_once_and_more_often_if_they_predict_classes(
+    cardinality: int, passes_once: bool
+) -> None:
+    ids = ColumnSchema("user", "int32", ("categorical",), cardinality)
+    genre = ColumnSchema("genre", "float32", ("target", "multi_class_classification"), 4)
+    clicked = SCHEMA.select(["bought it"])
+
+    def epochs(target: ColumnSchema) -> int:
+        document = job_for("mlp", "data", Schema((target, ids)), TableFacts(20_000, True))
+        return int(document["train"]["epochs"])
+
+    assert epochs(*clicked) == 1
+    assert (epochs(genre) == 1) == passes_once
+
+
 @pytest.mark.parametrize(
     ("columns", "rows", "rank"), [(4, 9, None), (40, 9, 64), (40, 10**8, None)]
 )

@@ -565,7 +565,7 @@ def test_counts_and_target_means_are_of_columns_that_tell_of_unseen_rows(tmp_pat
     # Values of numbers have no statistics in a regression, or if there are few rows.
     files, fewer = list_inputs([str(tmp_path / "t.parquet")]), {"visits_rows", "visits_mean"}
     regression = infer_features(files, Asked(("clicked",), "regression")).features.document
-    few = infer_features(files, most_rows=9_000).features.document
+    few = infer_features(files, most_rows=4_000).features.document
     assert set(regression.columns) == set(few.columns) == {*columns} - fewer - {"visits_bucket"}
 
 
@@ -595,7 +595,7 @@ def test_pairs_that_predict_beyond_their_columns_are_crossed(tmp_path: Path) -> 
     crossed = {name: column.cross for name, column in found.items() if column.cross}
     assert crossed == dict.fromkeys(["hour_city_rows", "hour_city_mean"], ("hour", "city"))
     files = list_inputs([str(tmp_path / "t.parquet")])
-    few = infer_features(files, most_rows=9_000).features.document
+    few = infer_features(files, most_rows=4_000).features.document
     assert not any(column.cross for column in few.columns.values())
 
 
@@ -674,6 +674,33 @@ def test_a_target_of_classes_has_no_means(tmp_path: Path) -> None:
     rows = [{"outcome": "abc"[page % 3], "page": f"p{page}"} for page in pages]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
     assert list(infer(tmp_path / "t.parquet").features.document.columns) == ["page"]
+
+
+def test_values_of_whole_numbers_that_predict_classes_become_ids(tmp_path: Path) -> None:
+    source = np.random.default_rng(7)
+    minute, noise = source.integers(0, 60, (2, 12_000))
+    chance, size = source.random(12_000), source.normal(9, 1, 12_000)
+    line = np.where(chance < 0.5, minute % 3, source.integers(0, 3, 12_000))
+    table = {"outcome": np.array(["a", "b", "c"])[line], "minute": minute}
+    pq.write_table(pa.table({**table, "noise": noise, "size": size}), tmp_path / "t.parquet")
+    found = infer(tmp_path / "t.parquet").features.document.columns
+    assert set(found) == {"minute", "minute_value", "noise", "size"}
+    assert (found["minute_value"].source, found["minute_value"].kind) == ("minute", "categorical")
+    few = infer_features(list_inputs([str(tmp_path / "t.parquet")]), most_rows=4_000)
+    assert set(few.features.document.columns) == {"minute", "noise", "size"}
+
+
+def test_pairs_that_predict_classes_beyond_their_columns_become_ids(tmp_path: Path) -> None:
+    source = np.random.default_rng(9)
+    city, hour, noise = source.integers(0, [[12], [24], [40]], (3, 12_000))
+    # The sum of city and hour matters, and neither alone.
+    line = np.where(source.random(12_000) < 0.5, (city + hour) % 3, source.integers(0, 3, 12_000))
+    columns = {"outcome": np.array(["a", "b", "c"])[line], "hour": hour.astype(str)}
+    columns |= {"city": city.astype(str), "noise": noise.astype(str)}
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    found = infer(tmp_path / "t.parquet").features.document.columns
+    crossed = {name: (one.kind, one.cross) for name, one in found.items() if one.cross}
+    assert crossed == {"hour_city_value": ("categorical", ("hour", "city"))}
 
 
 def test_lines_of_criteos_logs_need_no_header(tmp_path: Path) -> None:

@@ -28,9 +28,10 @@ def command(
     MODEL is one of the models in docs/models, or a preset: criteo-mlp, the model of NVTabular's
     TensorFlow notebook, or criteo-dlrm, a small DLRM. The default is dcn_v2 if one epoch suits the
     table, and 1 to about 60 columns have ids. Otherwise it is mlp. One epoch suits a table in which
-    a column has more than one id per 50 rows, as in Criteo's logs, except tables of fewer than
-    about 4,000 rows. It also suits a table for which two epochs would take more than 4,000 steps,
-    or 500 steps without validation rows: nearly all such tables of more than 8,000 rows.
+    a column has more than one id per 50 rows (per 5 rows if the target is multiclass), as in
+    Criteo's logs, except tables of fewer than about 4,000 rows. It also suits a table for which two
+    epochs would take more than 4,000 steps, or 500 steps without validation rows: nearly all such
+    tables of more than 8,000 rows.
 
     If a table of at most 1,000 rows shows only linear effects, the mlp has no hidden layers
     (hidden: []).

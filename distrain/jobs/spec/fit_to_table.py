@@ -18,6 +18,9 @@ _MOST_EPOCHS = 60
 _SEEN_OFTEN = 50
 """With this many rows per id of the column with most ids, a second epoch does not overfit ids."""
 
+_SEEN_OFTEN_OF_CLASSES = 5
+"""The same number for a multiclass target, whose labels say more than those of two classes."""
+
 _SMALLER_OF_ONE_PASS = 2
 _LEAST_BATCH = 32
 """A job of one epoch divides its batch size by `_SMALLER_OF_ONE_PASS`, but not to below this size.
@@ -218,13 +221,16 @@ def _fit_layers(
 def _epochs(schema: Schema, table: TableFacts, steps: int) -> int:
     """Return the number of epochs for a table of which one epoch has `steps` steps.
 
-    It is 1 if the column with most ids has fewer than `_SEEN_OFTEN` rows per id, unless an epoch
-    has less than half of `FEWEST_STEPS`. Otherwise the steps of all epochs are at most
+    It is 1 if the column with most ids has fewer than `_SEEN_OFTEN` rows per id, or with a
+    multiclass target `_SEEN_OFTEN_OF_CLASSES`, unless an epoch has less than half of
+    `FEWEST_STEPS`. Otherwise the steps of all epochs are at most
     `_MANY_STEPS` or, without validation rows, twice `FEWEST_STEPS`; at least one epoch, at most
     `_MOST_EPOCHS`.
     """
     largest = max((column.cardinality or 1 for column in schema.categorical), default=1)
-    if table.rows < _SEEN_OFTEN * largest and steps >= FEWEST_STEPS // 2:
+    kinds = {column.target_kind for column in schema.select_by_tag(Tags.TARGET)}
+    often = _SEEN_OFTEN_OF_CLASSES if kinds == {"multiclass"} else _SEEN_OFTEN
+    if table.rows < often * largest and steps >= FEWEST_STEPS // 2:
         return 1
     wanted = _MANY_STEPS if table.has_valid else 2 * FEWEST_STEPS
     return min(_MOST_EPOCHS, max(1, wanted // steps))

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import textwrap
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -26,8 +26,10 @@ from distrain.prep.features.inference.later_rows import Rows, rows_by_time
 from distrain.prep.features.inference.learnable import (
     Labels,
     is_learnable,
+    predicts_classes,
     sampled_labels,
     strongest_pairs,
+    strongest_pairs_of_classes,
 )
 from distrain.prep.features.inference.odd_values import (
     OddValues,
@@ -346,17 +348,14 @@ def infer_features(
         for facts in columns
         if facts.name not in taken
     ]
-    labels = sampled_labels(values[target.column], target.value, sample.text)
-    target_kind = None if labels is None else TargetSpec.model_validate(target.value).kind
-    suggestions = [
-        with_further(s, partial(_tells, values[s.facts.name], labels, order), target_kind)
-        for s in without_hashed(suggestions, split)
-    ]
-    combined: list[Feature] = []
-    if labels is not None and sum(file.size_bytes for file in files) <= _PAIRS_BYTES:
-        names = [s.facts.name for s in suggestions if may_be_crossed(s, target_kind)]
-        pairs = strongest_pairs({name: values[name] for name in names}, labels, order)
-        combined = [feature for pair in pairs for feature in of_pair(pair)]
+    suggestions, combined = _with_learnt(
+        without_hashed(suggestions, split),
+        values,
+        sampled_labels(values[target.column], target.value, sample.text),
+        TargetSpec.model_validate(target.value).kind,
+        order,
+        may_combine=sum(file.size_bytes for file in files) <= _PAIRS_BYTES,
+    )
     if not any(s.features for s in suggestions):
         raise DataError(
             "no column is left to learn from",
@@ -430,8 +429,38 @@ def _whole_columns(
     return {name: _flat(table[name]) for name in held}, origins
 
 
-def _tells(values: pa.Array, labels: Labels | None, order: Rows | None) -> bool:
-    return labels is not None and is_learnable(values, labels, order)
+def _with_learnt(
+    suggestions: Sequence[Suggestion],
+    values: Mapping[str, pa.Array],
+    labels: Labels | None,
+    target_kind: str,
+    order: Rows | None,
+    *,
+    may_combine: bool,
+) -> tuple[list[Suggestion], list[Feature]]:
+    """Return the suggestions with further features, and the features of pairs of columns.
+
+    These are for values that predict the target in the sample.
+
+    Args:
+        labels: The target in the sample, as from `sampled_labels`; `None` if unknown.
+        order: The rows in the order of their times, if the latest ones are for validation.
+        may_combine: Whether pairs of columns are tested.
+    """
+    if labels is None:
+        return [with_further(one, lambda: False, None) for one in suggestions], []
+    of_classes = target_kind == "multiclass"
+    tells = predicts_classes if of_classes else is_learnable
+    found = [
+        with_further(one, partial(tells, values[one.facts.name], labels, order), target_kind)
+        for one in suggestions
+    ]
+    names = [one.facts.name for one in found if may_be_crossed(one, target_kind)]
+    if not may_combine or not names:
+        return found, []
+    strongest = strongest_pairs_of_classes if of_classes else strongest_pairs
+    pairs = strongest({name: values[name] for name in names}, labels, order)
+    return found, [one for pair in pairs for one in of_pair(pair, of_classes=of_classes)]
 
 
 def _facts_of(name: str, values: pa.Array, sample: Sample) -> Facts:

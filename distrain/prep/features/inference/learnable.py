@@ -32,12 +32,12 @@ _CHANCE_SD = 3.0
 
 
 def sampled_labels(values: pa.Array, target: object, text: FormatSpec | None) -> Labels | None:
-    """Return the target's labels in the sample, NaN where missing.
+    """Return the target's labels in the sample, NaN where missing: of classes, their numbers.
 
-    `None` if the target is multiclass or a placeholder, or has unusable values.
+    `None` if the target is a placeholder, or has unusable values.
     """
     spec = TargetSpec.model_validate(target)
-    if spec.kind == "multiclass" or spec.placeholder:
+    if spec.placeholder:
         return None
     known = values.is_valid()
     try:
@@ -51,6 +51,8 @@ def sampled_labels(values: pa.Array, target: object, text: FormatSpec | None) ->
 
 _PAIRS_CHANCE_SD = 5.0  # hundreds of pairs are tested
 _MOST_PAIRS = 30
+_MOST_CLASSES = 100  # pairs take 40 MB for each column and 100 classes
+_MOST_PAIRS_OF_CLASSES = 10  # each becomes an embedding
 _MOST_COLUMNS = 40
 """Maximum number of columns whose pairs are tested, 5 ms a pair: those that predict best alone."""
 _PAIR_BUCKETS = 65_521  # a prime, so that pairs of ids do not collide regularly
@@ -70,6 +72,51 @@ def is_learnable(values: pa.Array, labels: Labels, order: Rows | None) -> bool:
     """
     tested = _halves(labels, order)
     return _strength(_means(_codes(values), labels, tested), labels[tested[1]]) > _CHANCE_SD
+
+
+def predicts_classes(values: pa.Array, classes: Labels, order: Rows | None) -> bool:
+    """Return True if the classes of half of the rows, by value, predict the classes of the others.
+
+    The logarithm of the probability of each row's class must be larger than that of the class's
+    share of all rows, by more than 3 standard errors of the mean difference.
+
+    Args:
+        classes: The number of each row's class, `[num_rows]`, float64; NaN where missing.
+        order: As in `is_learnable`.
+    """
+    numbers, tested = _numbers(classes), _halves(classes, order)
+    shares = _shares(numbers, tested)
+    own = shares[numbers[tested[1]]]
+    return _gain(_with_rows(_codes(values), numbers, tested, own), own) > _CHANCE_SD
+
+
+def strongest_pairs_of_classes(
+    columns: Mapping[str, pa.Array], classes: Labels, order: Rows | None
+) -> list[tuple[str, str]]:
+    """Return the pairs of columns whose combined values predict classes better than each alone.
+
+    These are at most 10 pairs of the 40 columns that predict best alone, the strongest first. The
+    test is that of `predicts_classes`, with the bound 5 instead of 3. The gain is that over the
+    product of both columns' own predictions. With more than 100 classes, there are no pairs.
+    """
+    numbers, tested = _numbers(classes), _halves(classes, order)
+    shares = _shares(numbers, tested)
+    if len(shares) > _MOST_CLASSES:
+        return []
+    others = numbers[tested[1]]
+    codes = {name: _codes(values) for name, values in columns.items()}
+    own = shares[others]
+    alone = {name: _gain(_with_rows(of, numbers, tested, own), own) for name, of in codes.items()}
+    best = sorted(alone, key=lambda name: -alone[name])[:_MOST_COLUMNS]
+    chances = {name: _chances(codes[name], numbers, tested, shares) for name in best}
+    found = {}
+    for one, other in combinations([name for name in columns if name in best], 2):
+        product = chances[one] * chances[other] / shares
+        of_both = product[np.arange(len(others)), others] / product.sum(axis=1)
+        both = (codes[one] * (int(codes[other].max()) + 1) + codes[other]) % _PAIR_BUCKETS
+        found[one, other] = _gain(_with_rows(both, numbers, tested, of_both), of_both)
+    strong = [pair for pair, strength in found.items() if strength > _PAIRS_CHANCE_SD]
+    return sorted(strong, key=lambda pair: -found[pair])[:_MOST_PAIRS_OF_CLASSES]
 
 
 def strongest_pairs(
@@ -128,6 +175,60 @@ def _means(codes: Codes, labels: Labels, tested: Tested) -> Labels:
     sums = np.bincount(made, labels[learnt], size)
     means: Labels = ((sums + _SMOOTHING * mean) / (counts + _SMOOTHING))[codes[others]]
     return means
+
+
+def _numbers(classes: Labels) -> Codes:
+    """Return the classes as whole numbers; any number where they are missing."""
+    return np.where(np.isfinite(classes), classes, 0).astype(np.int64)
+
+
+def _shares(numbers: Codes, tested: Tested) -> Labels:
+    """Return the share of each class in the rows `tested[0]`, `[classes]`, none of them 0."""
+    counts = np.bincount(numbers[tested[0]], minlength=int(numbers.max()) + 1) + 1.0
+    shares: Labels = counts / counts.sum()
+    return shares
+
+
+def _chances(codes: Codes, numbers: Codes, tested: Tested, shares: Labels) -> Labels:
+    """Return the probability of each class for the rows `tested[1]`, `[rows, classes]`.
+
+    It is the smoothed share of the class in the rows `tested[0]` with the same code.
+    """
+    learnt, others = tested
+    places = codes[learnt] * len(shares) + numbers[learnt]
+    size = (int(codes.max()) + 1) * len(shares)
+    counts = np.bincount(places, minlength=size).reshape(-1, len(shares))[codes[others]]
+    rows = counts.sum(axis=1, keepdims=True)
+    chances: Labels = (counts + _SMOOTHING * shares) / (rows + _SMOOTHING)
+    return chances
+
+
+def _with_rows(codes: Codes, numbers: Codes, tested: Tested, before: Labels) -> Labels:
+    """Return the probability of the own class of each row of `tested[1]`.
+
+    It is the share of the class in the rows `tested[0]` with the same code, smoothed by `before`,
+    the probability without these rows.
+    """
+    learnt, others = tested
+    of_class = codes * (int(numbers.max()) + 1) + numbers
+    rows, equal = (_counts(one[learnt], one[others]) for one in (codes, of_class))
+    chances: Labels = (equal + _SMOOTHING * before) / (rows + _SMOOTHING)
+    return chances
+
+
+def _counts(values: Codes, of: Codes) -> Codes:
+    """Return how often each number of `of` is in `values`."""
+    known, counts = np.unique(values, return_counts=True)
+    places = np.minimum(np.searchsorted(known, of), len(known) - 1)
+    found: Codes = np.where(known[places] == of, counts[places], 0)
+    return found
+
+
+def _gain(after: Labels, before: Labels) -> float:
+    """Return the mean gain in log probability, in standard errors; 0 if it is undefined."""
+    if len(after) < 2 or (sd := np.log(after / before).std()) < _LEAST_SD:
+        return 0.0
+    return float(np.log(after / before).mean() / sd) * math.sqrt(len(after))
 
 
 def _without(explained: Labels, values: Labels) -> Labels:

@@ -35,8 +35,9 @@ _RETURNING_SHARE = 0.05
 _MOST_RATINGS = 101  # 0 to 100
 _SOME_VALUES = 100  # if a column has fewer distinct values, each has enough rows
 _MANY_VALUES = 1000
-_LARGE_ROWS = 10_000  # in a sample of fewer rows, statistics of a number's values are mostly noise
+_LARGE_ROWS = 5_000  # in a sample of fewer rows, statistics of a number's values are mostly noise
 _ROWS_PER_VALUE = 20  # with fewer, statistics of measured numbers are mostly noise
+_FEWEST_OF_ID = 5
 _PAIR_BUCKETS = 1 << 16
 """Each process of `prep` holds up to 300 bytes for each bucket of a pair, within --memory-mib."""
 _FREE_TEXT_WORDS = 3.5
@@ -259,7 +260,7 @@ def with_further(
 
     Args:
         is_learnable: Returns whether the column's values predict the target.
-        target_kind: "binary" or "regression"; `None` for a target without means.
+        target_kind: The kind of the target; `None` for a placeholder.
     """
     facts, features = suggestion.facts, suggestion.features
     if not features or facts.kind in ("list", "time"):
@@ -272,12 +273,13 @@ def with_further(
     own_type = {key: value for key, value in features[0].settings.items() if key == "as"}
     reads = {"from": facts.name, **own_type}
     why = "counts and target means help with values that are too rare to learn an embedding"
-    learnable = is_learnable()
-    if target_kind is None:
+    has_means = target_kind in ("binary", "regression")
+    learnable = has_means and is_learnable()
+    if not has_means:
         why = "target means were not tried, because the target is not a number"
     elif not learnable:
         why = "target means did not predict the target in rows that they were not computed from"
-    more = _statistics(facts.name, reads, why, has_means=target_kind is not None)
+    more = _statistics(facts.name, reads, why, has_means=has_means)
     if learnable:
         return replace(suggestion, features=(*features, *more))
     return replace(suggestion, doubtful=more)
@@ -289,12 +291,12 @@ def _of_number(
     is_learnable: Callable[[], bool],
     target_kind: str | None,
 ) -> tuple[Feature, ...]:
-    """Return a number's buckets, and the statistics of its values as if they were categories.
+    """Return a number's buckets, and features of its values as if they were categories.
 
-    Buckets are for skewed numbers and, in large tables with a binary target, for all whole numbers.
-    Statistics are only for large tables with a binary target, if values repeat and predict it: in a
-    regression of 19,178 rows they raised the error. `settings` are those of the feature that uses
-    the number itself.
+    Statistics, and buckets of numbers that are not skewed, are for large tables with a binary
+    target: in a regression of 19,178 rows they raised the error. For a large table of classes,
+    which have no target means, the values of a whole number become ids. `settings` are those of the
+    feature that uses the number itself.
     """
     more: tuple[Feature, ...] = ()
     has_more = facts.num_rows >= _LARGE_ROWS and target_kind == "binary"
@@ -303,7 +305,13 @@ def _of_number(
         bucket = {"from": facts.name, **own_type, "kind": "categorical", "buckets": "log_square"}
         why = "buckets: the effect of a number need not be linear; a missing value gets an id"
         more = (_feature(facts.name, bucket, why),)
-    repeats = facts.is_whole or facts.distinct * _ROWS_PER_VALUE <= facts.num_values
+    are_repeated = facts.distinct * _ROWS_PER_VALUE <= facts.num_values
+    has_ids = facts.num_rows >= _LARGE_ROWS and target_kind == "multiclass"
+    if has_ids and facts.is_whole and are_repeated and is_learnable():
+        ids = {"from": facts.name, "kind": "categorical", "freq_threshold": _FEWEST_OF_ID}
+        why = "values: equal numbers predict the class as categories do"
+        more += (_feature(facts.name, ids, why),)
+    repeats = facts.is_whole or are_repeated
     if has_more and repeats and is_learnable():
         why = "counts and target means: equal numbers predict the target as categories do"
         more += _statistics(facts.name, {"from": facts.name}, why, has_means=True)
@@ -313,18 +321,25 @@ def _of_number(
 def may_be_crossed(suggestion: Suggestion, target_kind: str | None) -> bool:
     """Return True if the column's values may be combined with those of other columns.
 
-    The sample must have at least 10,000 rows, the target must be binary, and the column must have
-    features, and hold texts, booleans or whole numbers.
+    The sample must have at least 5,000 rows, the target must be binary or multiclass, and the
+    column must have features, and hold texts, booleans or whole numbers.
     """
     facts = suggestion.facts
     has_values = facts.kind in ("text", "truth") or facts.is_whole
-    is_large = facts.num_rows >= _LARGE_ROWS and target_kind == "binary"
+    is_large = facts.num_rows >= _LARGE_ROWS and target_kind in ("binary", "multiclass")
     return bool(suggestion.features) and has_values and is_large
 
 
-def of_pair(columns: tuple[str, str]) -> tuple[Feature, ...]:
-    """Return features of two columns' combined values: the count of rows, and the target mean."""
+def of_pair(columns: tuple[str, str], *, of_classes: bool) -> tuple[Feature, ...]:
+    """Return features of two columns' combined values.
+
+    These are ids if the target is multiclass (`of_classes`), otherwise the count of rows and the
+    target mean.
+    """
     why = "pairs: combined values predict more than the values of both columns do"
+    if of_classes:
+        ids = {"cross": [*columns], "kind": "categorical", "freq_threshold": _FEWEST_OF_ID}
+        return (_feature("_".join(columns), ids, why),)
     reads = {"cross": [*columns], "hash_buckets": _PAIR_BUCKETS}
     return _statistics("_".join(columns), reads, why, has_means=True)
 
@@ -347,7 +362,7 @@ def _feature(name: str, settings: dict[str, Any], reason: str) -> Feature:
     return Feature(f"{name}_{ending}", settings, reason)
 
 
-_ENDINGS = {"buckets": "bucket", "count": "rows", "target_mean": "mean"}
+_ENDINGS = {"buckets": "bucket", "freq_threshold": "value", "count": "rows", "target_mean": "mean"}
 
 
 def _of_time(facts: Facts, order: Rows | None) -> tuple[Feature, ...]:
