@@ -17,6 +17,7 @@ A step::
     route = fixed.route(ids, padded)
     embedded = fixed.lookup(route)              # leaves for the dense model
     ...                                         # loss, backward
+    fixed.begin_step()                          # outside of a captured graph
     fixed.update(route, [leaf.grad for leaf in embedded], lr, scale)
 
 Only the update needs the sorted ids. So `route` sorts on a second stream (`Branch`), beside the
@@ -41,7 +42,6 @@ from torch import Tensor
 
 from distrain.errors import InputError
 from distrain.models.embeddings import kernels
-from distrain.models.embeddings.averaging import GAP
 from distrain.models.embeddings.branch import Branch
 from distrain.models.embeddings.collection import EmbeddingCollection, TouchedRows, values_dtype
 from distrain.models.embeddings.fixed_shape_stores import FixedStoreRoute, SpreadStore, WholeStore
@@ -66,8 +66,7 @@ class FixedTables:
     the weights are always equal up to rounding only.
 
     `tables` must be on their device already. `max_rows` is the maximum number of rows of a batch on
-    any rank. The optimizer's state is used and updated, but not its `num_steps`: before each
-    update, the caller calls the optimizer's `begin_step`. Raises InputError if there are list
+    any rank. The optimizer's state is used and updated. Raises InputError if there are list
     columns or host-cached tables.
     """
 
@@ -88,17 +87,8 @@ class FixedTables:
         ]
         self._group_of = [tables.group_of(store) for store in tables.stores]
         self._spread = [store for store in self._stores if isinstance(store, SpreadStore)]
-        # The live tensors: loading a state copies into them.
-        state = optimizer.state_dict()
-        self._state_tensors = [
-            tuple(
-                values
-                for name, values in state.items()
-                if name.startswith(f"{number}.") and name != f"{number}.{GAP}"
-            )
-            for number in range(len(tables.stores))
-        ]
-        self._gaps = [state.get(f"{number}.{GAP}") for number in range(len(tables.stores))]
+        # `Averaging.growth` of the step, on the device like the other numbers of a captured graph
+        self._growth = torch.ones((), device=self._device)
         self.write_steps()
 
     @property
@@ -209,25 +199,30 @@ class FixedTables:
             for store, own, own_sums in zip(self._stores, route.stores, sums, strict=True)
         )
 
+    def begin_step(self) -> None:
+        """Count a step on the host, and prepare the averages, if these are kept.
+
+        Call it before each update, and not in a captured graph, since the preparation differs by
+        step.
+        """
+        self.optimizer.begin_step()
+        if self.optimizer.averaging is not None:
+            self._growth.fill_(self.optimizer.averaging.growth(self.optimizer.num_steps))
+
     @torch.no_grad()
     def apply(
-        self,
-        touched: Sequence[TouchedRows],
-        lr: Tensor | float,
-        scale: Tensor | float = 1.0,
-        growth: Tensor | None = None,
+        self, touched: Sequence[TouchedRows], lr: Tensor | float, scale: Tensor | float = 1.0
     ) -> None:
         """Update the rows that `exchange` returned; `scale` is a factor of the gradients.
 
-        `growth` is `Averaging.growth` of the step, needed if the optimizer keeps averages. In a
-        CUDA graph, all three must be scalar tensors on the device.
+        In a CUDA graph, `lr` and `scale` must be scalar tensors on the device.
         """
         self.num_steps.add_(1)
         for number, rows in enumerate(touched):
             weight, state = self._state(number)
             rates = self._rates(lr, scale, weight.shape[1])
             named = self._named(number, rows.keys)
-            with self._averaging(number, rows.keys, growth):
+            with self._averaging(number, rows.keys):
                 kernels.update_padded(
                     self.optimizer.rule, weight, state, rows.keys, rows.grads, rates, named
                 )
@@ -239,14 +234,13 @@ class FixedTables:
         grads: Sequence[Tensor | None],
         lr: Tensor | float,
         scale: Tensor | float = 1.0,
-        growth: Tensor | None = None,
     ) -> None:
         """Run `collect`, `exchange` and `apply`; collective if ranks share the tables.
 
         On a single rank, if no gradient is `None`, Triton does not write the sums to memory.
         """
         if self.tables.peers.num_ranks > 1 or any(grad is None for grad in grads):
-            self.apply(self.exchange(route, self.collect(route, grads)), lr, scale, growth)
+            self.apply(self.exchange(route, self.collect(route, grads)), lr, scale)
             return
         self._sorting.join()
         self.num_steps.add_(1)
@@ -256,7 +250,7 @@ class FixedTables:
             weight, state = self._state(number)
             rates = self._rates(lr, scale, weight.shape[1])
             named = self._named(number, own.own.keys)
-            with self._averaging(number, own.own.keys, growth):
+            with self._averaging(number, own.own.keys):
                 kernels.sum_and_update(
                     self.optimizer.rule,
                     weight,
@@ -269,16 +263,15 @@ class FixedTables:
                 )
 
     @contextmanager
-    def _averaging(self, number: int, keys: Tensor, growth: Tensor | None) -> Iterator[None]:
+    def _averaging(self, number: int, keys: Tensor) -> Iterator[None]:
         """Return a context for an update of the rows `keys` of a store, which updates their gaps.
 
         Does nothing else if no averages are kept.
         """
-        weight, gaps = self.tables.weights[number], self._gaps[number]
+        weight, gaps = self.tables.weights[number], self.optimizer.gaps(number)
         if gaps is None or len(weight) == 0:
             yield
             return
-        assert growth is not None
         is_row = keys < len(weight)
         # Padding adds zeros, to different rows, because additions to one row wait for each other.
         anywhere = torch.arange(len(keys), dtype=keys.dtype, device=keys.device) % len(weight)
@@ -286,7 +279,7 @@ class FixedTables:
         before = weight.index_select(0, rows).to(gaps.dtype)
         yield
         fallen = before - weight.index_select(0, rows).to(gaps.dtype)
-        gaps.index_add_(0, rows, torch.where(is_row.unsqueeze(1), fallen * growth, 0))
+        gaps.index_add_(0, rows, torch.where(is_row.unsqueeze(1), fallen * self._growth, 0))
 
     def write_steps(self) -> None:
         """Copy `num_steps` from the optimizer, for example after loading; does not wait."""
@@ -311,7 +304,7 @@ class FixedTables:
         return self.tables.stores[number].canonical_keys(keys)
 
     def _state(self, number: int) -> tuple[Tensor, tuple[Tensor, ...]]:
-        return self.tables.weights[number], self._state_tensors[number]
+        return self.tables.weights[number], tuple(self.optimizer.rule_state(number))
 
     def _rates(self, lr: Tensor | float, scale: Tensor | float, dim: int) -> StepRates:
         rate, scale = self._scalar(lr), self._scalar(scale)

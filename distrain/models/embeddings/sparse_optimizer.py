@@ -98,8 +98,7 @@ class SparseOptimizer:
     def begin_step(self) -> None:
         """Count a step, and rescale the gaps to the averages if it begins a period.
 
-        `apply` calls it. With `FixedTables`, call it before each of their updates, and not in a
-        recorded graph.
+        `apply` and `FixedTables.begin_step` call it.
         """
         self.num_steps += 1
         if self.averaging is not None:
@@ -135,8 +134,8 @@ class SparseOptimizer:
             kernels.update(self.rule, weight, state, rows.keys, grads, rate=rate, **rounding)
             if self.averaging is not None and before is not None:
                 gaps = self._state[number][GAP]
-                moved = before.to(gaps.dtype) - weight[rows.keys].to(gaps.dtype)
-                gaps.index_add_(0, rows.keys, moved, alpha=self.averaging.growth(self.num_steps))
+                fallen = before.to(gaps.dtype) - weight[rows.keys].to(gaps.dtype)
+                gaps.index_add_(0, rows.keys, fallen, alpha=self.averaging.growth(self.num_steps))
         if self.embeddings.factor < _SMALLEST_FACTOR:
             self.embeddings.settle()
 
@@ -162,11 +161,18 @@ class SparseOptimizer:
             for weight, values in zip(self.embeddings.weights, own, strict=True):
                 weight.data = values
 
+    def rule_state(self, number: int) -> list[Tensor]:
+        """Return the live state that the update rule keeps of store `number`."""
+        return list(self._state[number].values())[: self._of_rule]
+
+    def gaps(self, number: int) -> Tensor | None:
+        """Return the live gaps to the averages of store `number`; `None` without averages."""
+        return self._state[number].get(GAP)
+
     def _on_device(self, number: int) -> tuple[Tensor, list[Tensor]]:
         cache = self.embeddings.stores[number].cache
         if cache is None:
-            of_rule = list(self._state[number].values())[: self._of_rule]
-            return self.embeddings.weights[number], of_rule
+            return self.embeddings.weights[number], self.rule_state(number)
         return cache.values(0), [cache.values(place) for place in self._cached[number]]
 
     def _rounding(self, number: int, keys: Tensor) -> dict[str, Any]:

@@ -123,14 +123,9 @@ class DenseTraining:
         """Return the sum of the squares of all gradients, a scalar on the device."""
         return total_sq_norm([self._flat.grads])
 
-    def step(
-        self,
-        lr: float | Tensor,
-        scale: Tensor | None = None,
-        growth: float | Tensor | None = None,
-    ) -> None:
+    def step(self, lr: float | Tensor, scale: Tensor | None = None) -> None:
         """Update the parameters; see `DenseOptimizer.step`."""
-        self.optimizer.step(lr, scale, growth)
+        self.optimizer.step(lr, scale)
 
     def zero_grad(self) -> None:
         self.optimizer.zero_grad()
@@ -211,6 +206,8 @@ class DenseOptimizer:
         lr = spec.lr if self._lr is None else self._lr
         self.torch_optimizer = _make(vector, spec, lr, fused, captured)
         self._averaging = averaging
+        # `Averaging.growth` of the step; a captured graph reads it from the device
+        self._growth: float | Tensor = 1.0 if self._lr is None else torch.ones_like(self._lr)
         if averaging is not None:
             create_state(self.torch_optimizer)  # torch would create none once `GAP` is in its state
             self.torch_optimizer.state[vector][GAP] = torch.zeros_like(vector)
@@ -222,28 +219,27 @@ class DenseOptimizer:
 
     @torch.no_grad()
     def begin_step(self, number: int) -> None:
-        """Rescale the gaps to the average if step `number`, counted from 1, begins a period.
+        """Prepare the average for step `number`, counted from 1; nothing if none is kept.
 
-        Call it before `step`, and not in a recorded graph. Does nothing if no average is kept.
+        Call it before `step`, and not in a captured graph, since the preparation differs by step.
         """
-        if self._averaging is not None:
-            self._averaging.begin(self._gaps, number)
+        if self._averaging is None:
+            return
+        self._averaging.begin(self._gaps, number)
+        growth = self._averaging.growth(number)
+        if isinstance(self._growth, Tensor):
+            self._growth.fill_(growth)
+        else:
+            self._growth = growth
 
     @torch.no_grad()
-    def step(
-        self,
-        lr: float | Tensor,
-        scale: Tensor | None = None,
-        growth: float | Tensor | None = None,
-    ) -> None:
+    def step(self, lr: float | Tensor, scale: Tensor | None = None) -> None:
         """Update the parameters.
 
         Args:
             lr: The learning rate; for a captured graph a tensor on its device.
             scale: A scalar tensor on the parameters' device: a factor on the gradients, which are
                 multiplied by it in place. `None` means 1.
-            growth: `Averaging.growth` of the step, for a captured graph a scalar tensor on the
-                device; needed if an average is kept.
         """
         if scale is not None:
             assert self.vector.grad is not None
@@ -258,14 +254,13 @@ class DenseOptimizer:
         if self._averaging is None:
             self.torch_optimizer.step()
             return
-        assert growth is not None
         before = self.vector.clone()
         self.torch_optimizer.step()
         fallen = before - self.vector
-        if isinstance(growth, Tensor):
-            self._gaps.add_(fallen * growth)
+        if isinstance(self._growth, Tensor):
+            self._gaps.add_(fallen * self._growth)
         else:
-            self._gaps.add_(fallen, alpha=growth)
+            self._gaps.add_(fallen, alpha=self._growth)
 
     @torch.no_grad()
     def take_averages(self, steps: int) -> None:

@@ -75,9 +75,6 @@ class GraphedStep:
         self._global_rows = torch.ones((), dtype=torch.float32, device=self._device)
         self._weight_sums: Tensor | None = None
         self._one = torch.ones((), dtype=torch.float32, device=self._device)
-        self._averaging = self.sparse_optimizer.averaging
-        # of the gaps to the averages, in this step; `None` without averages
-        self._growth = None if self._averaging is None else torch.ones_like(self._one)
         self._numbers: dict[int, float] = {}
         self._recorder = Recorder(model.embeddings.peers, train.cuda_graph == "auto", make_graph)
         self._capacities: tuple[tuple[int, ...], ...] = ()
@@ -106,7 +103,8 @@ class GraphedStep:
             self._set(self._lr, lr)
             self._set(self._table_lr, lr if table_lr is None else table_lr)
             self._set(self._global_rows, global_rows)
-            self._begin_step()
+            self._tables.begin_step()
+            self.dense.optimizer.begin_step(self.sparse_optimizer.num_steps)
             self._add_weights_up(batch)
             loss_sum, scale, *scores = self._recorder.call(
                 "step",
@@ -116,7 +114,7 @@ class GraphedStep:
             )
         if not self.dense.optimizer.capturable:
             with clock.phase("optimizer"):
-                self._update_dense(lr, scale)
+                self.dense.step(lr, scale if self._clip_grad_norm is not None else None)
         return tuple(scores), loss_sum
 
     def count_by(self, count: Callable[[tuple[Tensor, ...], Batch], None]) -> None:
@@ -206,7 +204,7 @@ class GraphedStep:
         self.dense.start_sync()
         scale, grads = self._one, [leaf.grad for leaf in leaves]
         if self._clip_grad_norm is None:
-            self._tables.update(route, grads, self._table_lr, growth=self._growth)
+            self._tables.update(route, grads, self._table_lr)
             self.dense.finish_sync()
         else:
             touched = self._tables.exchange(route, self._tables.collect(route, grads))
@@ -215,23 +213,11 @@ class GraphedStep:
             scale, of_rows = scales(
                 self.dense.grad_sq_norm(), stores, touched, self._clip_grad_norm, self._apart
             )
-            self._tables.apply(touched, self._table_lr, of_rows, self._growth)
+            self._tables.apply(touched, self._table_lr, of_rows)
         if self.dense.optimizer.capturable:
-            self._update_dense(self._lr, scale)
+            self.dense.step(self._lr, scale if self._clip_grad_norm is not None else None)
         self._counting.join()
         return loss_sum.detach(), scale, *scores
-
-    def _update_dense(self, lr: float | Tensor, scale: Tensor) -> None:
-        clipping = scale if self._clip_grad_norm is not None else None
-        self.dense.step(lr, clipping, self._growth)
-
-    def _begin_step(self) -> None:
-        """Count a step; with averages, do what a graph cannot, since it differs by step."""
-        self.sparse_optimizer.begin_step()
-        if self._averaging is not None and self._growth is not None:
-            number = self.sparse_optimizer.num_steps
-            self.dense.optimizer.begin_step(number)
-            self._set(self._growth, self._averaging.growth(number))
 
     def _add_weights_up(self, batch: Batch) -> None:
         """Set the divisors of weighted losses; not in the graph, which may not contain a gather.

@@ -118,9 +118,8 @@ class TrainStep:
                 )
             self._update_rows(touched, rows_lr, of_rows, clock)
         with clock.phase("optimizer"):
-            number, averaging = self.sparse_optimizer.num_steps, self.sparse_optimizer.averaging
-            self.dense.optimizer.begin_step(number)
-            self.dense.step(lr, scale, None if averaging is None else averaging.growth(number))
+            self.dense.optimizer.begin_step(self.sparse_optimizer.num_steps)
+            self.dense.step(lr, scale)
         return scores, loss_sum
 
     def release(self) -> None:

@@ -117,7 +117,7 @@ def test_the_blocks_of_attention_are_chosen_for_the_device(monkeypatch):
     assert steady_step("hstu")[1] > 3 * launches
 
 
-@pytest.mark.parametrize(("spec", "expected"), [(SPEC, 7), (CLIPPED, 11), (AVERAGED, 12)])
+@pytest.mark.parametrize(("spec", "expected"), [(SPEC, 7), (CLIPPED, 11), (AVERAGED, 11)])
 @pytest.mark.parametrize("name", ["mlp", "dlrm"])
 def test_a_recorded_step_is_few_launches(name, spec, expected):
     """One copies the batch, one replays, the others update the dense part and note the loss."""
