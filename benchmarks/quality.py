@@ -130,7 +130,7 @@ def measure_tables(options: argparse.Namespace) -> int:
         if (name, split) in done:
             continue
         with tempfile.TemporaryDirectory() as folder:
-            record = {"table": name, "split": split, "target": TABLES[name]}
+            record: Record = {"table": name, "split": split, "target": TABLES[name]}
             record |= measured(name, split, Path(folder), options.peers)
         records.append(record)
         for metric in METRICS[TABLES[name]]:
@@ -140,7 +140,7 @@ def measure_tables(options: argparse.Namespace) -> int:
             with file.open("a") as lines:
                 lines.write(json.dumps(record) + "\n")
     found = [Comparison(records, name) for name in names]
-    summary = {
+    summary: dict[str, Any] = {
         "tables": len(found),
         "as good as linear": sum(one.is_as_good_as_linear for one in found),
         "near lightgbm": sum(one.is_near_lightgbm for one in found),
@@ -243,10 +243,16 @@ def measured(name: str, split: int, folder: Path, peers: str) -> Record:
 def import_all() -> None:
     """Train on a few rows, so that measured CPU seconds include no imports."""
     import distrain
+    from distrain.launch.reporting import LoggedProgress
 
     table = {"x": np.arange(60) % 7 / 2, "target": np.arange(60) % 2}
     with tempfile.TemporaryDirectory() as folder:
-        distrain.fit(table, target="target", run_dir=Path(folder) / "run", progress=False)
+        distrain.fit(
+            table,
+            target="target",
+            run_dir=Path(folder) / "run",
+            progress=LoggedProgress(lambda _: None),
+        )
 
 
 def own(folder: Path, target: str) -> dict[str, float]:
@@ -255,11 +261,14 @@ def own(folder: Path, target: str) -> dict[str, float]:
     from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 
     import distrain
+    from distrain.launch.reporting import LoggedProgress
 
     began = _cpu_s()
     place, test = folder / "run", str(folder / "test.csv")
     train = str(folder / "train.csv")
-    run = distrain.fit(train, target="target", run_dir=place, progress=False, curves=False)
+    run = distrain.fit(
+        train, target="target", run_dir=place, progress=LoggedProgress(lambda _: None), curves=False
+    )
     found = run.predict(test)
     cpu_s = _cpu_s() - began
     scores = {"cpu_s": cpu_s}

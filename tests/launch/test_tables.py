@@ -362,7 +362,8 @@ def test_files_with_other_types_of_a_column_are_not_one_table(tmp_path, types):
     with pytest.raises(DataError) as refused:
         distrain.fit(tmp_path, target="y", run_dir=tmp_path / "run")
     assert refused.value.where["column"] == "x"
-    assert refused.value.where["file"].startswith(str(tmp_path / f"{len(types) - 1}.parquet"))
+    last = str(tmp_path / f"{len(types) - 1}.parquet")
+    assert str(refused.value.where["file"]).startswith(last)
 
 
 @pytest.mark.parametrize("below", ["", "run"])
