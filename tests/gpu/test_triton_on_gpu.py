@@ -73,6 +73,7 @@ def new_step(kind, dtype):
         route = fixed.route(ids)
         embedded = fixed.lookup(route)
         torch.autograd.backward(sum((leaf**2).sum() for leaf in embedded))
+        fixed.begin_step()
         fixed.update(route, [leaf.grad for leaf in embedded], lr, 0.5)
 
     return tables, step
