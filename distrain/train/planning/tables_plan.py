@@ -16,7 +16,7 @@ import psutil
 import torch
 
 from distrain.errors import ModelError, SpecError
-from distrain.formatting import byte_size
+from distrain.formatting import byte_size, some
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.models.kinds import EmbeddingsSpec
 from distrain.jobs.spec.tasks import INPUT_NAMES
@@ -55,14 +55,15 @@ def plan_tables(
     """Place the tables of a job; the same arguments give the same plan.
 
     `device_type` is "cpu" or "cuda". `budget_bytes` limits a rank's tables and must be the same on
-    every rank; `None`: no limit. Raises `SpecError` if the tables do not fit.
+    every rank; `None`: no limit. Raises `SpecError` if the tables do not fit, or if host-cached
+    tables should have averages.
     """
     blueprint = blueprint_of(schema, spec.model)
     tables = table_sizes(blueprint.inputs.columns)
     captured = records_steps(spec, blueprint, num_ranks, device_type)
     blueprint.check()
     inits_of(blueprint.inputs.columns, spec.embeddings)
-    return plan_placements(
+    plan = plan_placements(
         tables,
         RankShare(
             num_ranks,
@@ -79,6 +80,14 @@ def plan_tables(
         overrides=spec.embeddings.tables,
         collective_bytes=COLLECTIVE_BYTES.get(device_type, COLLECTIVE_BYTES["cpu"]),
     )
+    cached = [t.name for t in plan.tables if t.placement == "host_cached"]
+    if cached and spec.train.ema is not None:
+        raise SpecError(
+            "host-cached tables have no averages of their weights",
+            where={"train.ema": spec.train.ema, "tables": some(cached, 5)},
+            hint="Choose another placement of the tables, or set train.ema to null.",
+        )
+    return plan
 
 
 def records_steps(spec: JobSpec, blueprint: Blueprint, num_ranks: int, device_type: str) -> bool:

@@ -35,7 +35,6 @@ class DenseTraining:
         finish_sync()           # gradients are now the sums over the ranks
         grad_sq_norm()          # if the norm is needed
         optimizer.begin_step(number)    # with `train.ema`
-        optimizer.begin_step(number)    # with `train.ema`
         step(lr, scale)
 
     Gradients are *added up* over the ranks, so a rank's loss is its share of the global loss: the

@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from distrain.errors import ModelError, SchemaError
+from distrain.errors import ModelError, SchemaError, SpecError
 from distrain.jobs.spec import parse_spec
 from distrain.models import build_model
 from distrain.models.build import blueprint_of
@@ -72,6 +72,15 @@ def test_a_plan_records_what_the_job_records(graph, num_ranks, compares, decay, 
     model = build_model(schema, spec.model, seed=0)
     model.embeddings.peers = NcclPeers(0, num_ranks)
     assert planned == _records(spec, torch.device("cuda"), model)
+
+
+def test_host_cached_tables_with_averages_are_refused_by_the_plan():
+    spec = job("train.ema=0.9", "embeddings.placement=host_cached")
+    with pytest.raises(SpecError) as refused:
+        plan_tables(
+            spec, criteo_schema(CARDINALITIES), num_ranks=1, device_type="cpu", budget_bytes=None
+        )
+    assert refused.value.where["train.ema"] == 0.9
 
 
 class NcclPeers(Peers):
