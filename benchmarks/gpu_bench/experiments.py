@@ -228,6 +228,7 @@ def ranks(device: str, rows: int) -> Figures:
                 padded = fixed.routes_of(fixed.ask(ids)[1:]) if fixed.asks else fixed.routes_of(())
                 route = fixed.route(ids, padded)
                 fixed.lookup(route)
+                fixed.begin_step()
                 fixed.update(route, grads, rate)
 
             yield f"{placement}, a rank of {number}, ms", device_ms(step, device)

@@ -44,9 +44,9 @@ def if_interrupted(left: str) -> None:
 
 
 @contextmanager
-def ends_in_order(context: click.Context) -> Iterator[None]:
-    """Raise `Ended` if Ctrl-C or SIGTERM ends the block."""
+def ends_in_order(context: click.Context | None = None) -> Iterator[None]:
+    """Raise `Ended` if Ctrl-C or SIGTERM ends the block; `context` is `None` before it exists."""
     try:
         yield
     except KeyboardInterrupt as error:
-        raise Ended(error, context.meta.get(_LEFT, "")) from None
+        raise Ended(error, "" if context is None else context.meta.get(_LEFT, "")) from None

@@ -14,10 +14,10 @@ from typing import Any, NoReturn
 import click
 from click.shell_completion import get_completion_class
 
-from distrain.cli.interrupts import INTERRUPTED, ends_in_order
+from distrain.cli.interrupts import INTERRUPTED, TERMINATED, ends_in_order
 from distrain.cli.options import global_options
 from distrain.cli.output import print_result, print_warning
-from distrain.errors import DistrainError, on_sigterm
+from distrain.errors import DistrainError, Terminated, on_sigterm
 from distrain.version import build
 
 # By the command's name: its module in `distrain.cli` (with its function, if that is not `command`),
@@ -81,6 +81,16 @@ class LazyGroup(click.Group):
         own = {option for parameter in command.params for option in parameter.opts}
         command.params += [p for p in global_options(hidden=True) if not own & {*p.opts}]
         return command
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        with ends_in_order():
+            return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
         with ends_in_order(ctx):
@@ -213,9 +223,10 @@ def main(args: list[str] | None = None) -> Any:
         error.show(text := StringIO())
         print_warning(text.getvalue().rstrip("\n"))
         _exit(args is None, error.exit_code)
-    except click.Abort:  # Ctrl-C before the command had begun
-        print_warning("interrupted")
-        _exit(args is None, INTERRUPTED)
+    except click.Abort as error:  # Ctrl-C or SIGTERM between the calls of `LazyGroup`
+        is_signal = isinstance(error.__cause__, Terminated)
+        print_warning("terminated" if is_signal else "interrupted")
+        _exit(args is None, TERMINATED if is_signal else INTERRUPTED)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package in ("", "distrain"):

@@ -19,7 +19,7 @@ from distrain.jobs.spec.resuming import decaying_course
 from distrain.launch.external_ranks import Gang, Launch, follow
 from distrain.runs.attempts import read_attempts
 from distrain.runs.finish_run import as_it_stands
-from distrain.runs.run_file import read_run_and_spec, read_summary, untrained
+from distrain.runs.run_file import is_success, read_run_and_spec, read_summary, untrained
 from distrain.runs.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def find_run(
     run, spec = read_run_and_spec(root, overrides)
     summary = read_summary(paths) or {}
     longer = any(word.startswith(_LONGER) for word in overrides)
-    if summary.get("state") == "succeeded" and (spec.train.refit or not longer):
+    if is_success(summary) and (spec.train.refit or not longer):
         raise InputError(
             "the run has succeeded: there is nothing to resume",
             where={"path": str(root)},

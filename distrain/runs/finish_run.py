@@ -17,7 +17,6 @@ from distrain.jobs.job_view import AttemptStarted, Checkpoints, JobView
 from distrain.jobs.reasons import Reason
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.load import parse_spec
-from distrain.jobs.states import JobState
 from distrain.runs.attempt_file import STATUS, AttemptFile
 from distrain.runs.attempts import (
     AttemptRead,
@@ -27,7 +26,7 @@ from distrain.runs.attempts import (
     records_of,
     whole_lines,
 )
-from distrain.runs.run_file import begin_run, check_job, find_run_file, read_summary
+from distrain.runs.run_file import begin_run, check_job, find_run_file, is_success, read_summary
 from distrain.runs.stored.folder import OpenRunFolder, open_run_folder
 from distrain.runs.summary import Summary, all_checkpoints, restarts_before, summarise
 from distrain.runs.validation import json_of, write_json
@@ -91,7 +90,7 @@ def finish_run(paths: RunPaths, view: JobView, first_attempt: int) -> Summary:
     recorded = next((a.status["earlier"] for a in own if "earlier" in a.status), None)
     earlier = recorded or left_before(attempts, before, first_attempt)
     summary = summarise(view, records_of(attempts), earlier)
-    if not (view.reason and _had_succeeded(before) and not _trained(own)):
+    if not (view.reason and is_success(before) and not _trained(own)):
         write_json(paths.place_of(paths.summary), summary.to_json())
     return summary
 
@@ -159,10 +158,6 @@ def _left_off(last: AttemptRead) -> dict[str, Any]:
         else "the scheduler ended or was lost; a local one ends with its command",
         "steps": last.last_step,
     }
-
-
-def _had_succeeded(summary: Left | None) -> bool:
-    return (summary or {}).get("state") == JobState.SUCCEEDED.value
 
 
 def _trained(attempts: Sequence[AttemptRead]) -> bool:

@@ -187,7 +187,12 @@ def read_summary(paths: RunPaths) -> Mapping[str, Any] | None:
 
 def has_succeeded(paths: RunPaths) -> bool:
     """Return True if the run's summary says that it has succeeded."""
-    return (read_summary(paths) or {}).get("state") == JobState.SUCCEEDED.value
+    return is_success(read_summary(paths))
+
+
+def is_success(summary: Mapping[str, Any] | None) -> bool:
+    """Return True if a summary says that its run has succeeded."""
+    return (summary or {}).get("state") == JobState.SUCCEEDED.value
 
 
 def is_finished(paths: RunPaths) -> bool:

@@ -126,10 +126,29 @@ def test_a_signal_ends_a_command_after_the_import_that_it_meets(
             sent.touch()
             assert process.wait(timeout=120) == 128 + number
             assert process.stderr is not None
-            (line,) = process.stderr.read().splitlines()
+            told = process.stderr.read()
         finally:
             process.kill()
-    assert line.startswith("interrupted" if number == signal.SIGINT else "terminated")
+    first, *others = told.splitlines()
+    assert first.startswith("interrupted" if number == signal.SIGINT else "terminated"), told
+    assert others == [], told
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("method", ["make_context", "parse_args", "invoke"])
+def test_a_signal_before_the_command_begins_is_one_line(
+    number: signal.Signals, method: str
+) -> None:
+    code = (
+        "import os, sys; from distrain.cli import main; import click; "
+        f"click.Group.{method} = lambda *_, **__: os.kill(os.getpid(), {int(number)}); "
+        "sys.argv = ['distrain', 'login']; main.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 128 + number
+    first, *others = done.stderr.splitlines()
+    assert first.startswith("interrupted" if number == signal.SIGINT else "terminated")
+    assert others == []
 
 
 def test_a_signal_behind_the_end_keeps_the_exit_code() -> None:

@@ -85,7 +85,7 @@ def train(step, metrics=(), count=8):
 @pytest.mark.parametrize("uses_triton", [False, True])
 @pytest.mark.parametrize("body", BODIES)
 @pytest.mark.parametrize(
-    "also", [{}, {"precision": "bf16"}, {"clip_grad_norm": 0.1}, {"ema": 0.5}], ids=str
+    "also", [{}, {"precision": "bf16"}, {"clip_grad_norm": 0.1}, {"ema": 0.001}], ids=str
 )
 @pytest.mark.parametrize("kind", ["sgd", "adagrad", "rowwise_adagrad", "adam"])
 def test_replays_equal_steps_one_by_one_bitwise(kind, also, body, uses_triton, monkeypatch):

@@ -28,9 +28,8 @@ Callers that need the sums in between, for example for clipping, call `collect`,
 
 To capture a step in a graph: fill one tensor with each batch's ids, one with the learning rate, the
 tensors of `padded` with the batch's, and call the methods on these tensors; `ask` needs its own
-graph. `num_steps` is counted on the device; see `write_steps`. A batch of another number of rows,
-or other capacities of `padded`, needs another graph, or calls without a graph, which accept all
-batches of up to `max_rows` rows.
+graph. A batch of another number of rows, or other capacities of `padded`, needs another graph, or
+calls without a graph, which accept all batches of up to `max_rows` rows.
 """
 
 from collections.abc import Iterator, Sequence
@@ -77,8 +76,9 @@ class FixedTables:
         self.max_rows = max_rows
         self._device = tables.weights[0].device
         self._sorting = Branch(self._device)
-        # a scalar on the device, int64: the number of updates
-        self.num_steps = torch.zeros((), dtype=torch.int64, device=self._device)
+        # the optimizer's `num_steps`, where a captured graph reads and raises it, and its value
+        self._num_steps = torch.zeros((), dtype=torch.int64, device=self._device)
+        self._counted = 0
         self._stores = [
             (SpreadStore if store.spread else WholeStore)(
                 store, max_rows, len(tables.groups[tables.group_of(store)]), self._device
@@ -88,8 +88,7 @@ class FixedTables:
         self._group_of = [tables.group_of(store) for store in tables.stores]
         self._spread = [store for store in self._stores if isinstance(store, SpreadStore)]
         # `Averaging.growth` of the step, on the device like the other numbers of a captured graph
-        self._growth = torch.ones((), device=self._device)
-        self.write_steps()
+        self._growth = self._scalar(1.0)
 
     @property
     def asks(self) -> bool:
@@ -200,12 +199,14 @@ class FixedTables:
         )
 
     def begin_step(self) -> None:
-        """Count a step on the host, and prepare the averages, if these are kept.
+        """Count a step, and prepare what an update reads from the device.
 
-        Call it before each update, and not in a captured graph, since the preparation differs by
-        step.
+        Call it before each update, and not in a captured graph, since it differs by step.
         """
+        if self._counted != self.optimizer.num_steps:  # a state was loaded
+            self._num_steps.fill_(self.optimizer.num_steps)
         self.optimizer.begin_step()
+        self._counted = self.optimizer.num_steps
         if self.optimizer.averaging is not None:
             self._growth.fill_(self.optimizer.averaging.growth(self.optimizer.num_steps))
 
@@ -217,7 +218,7 @@ class FixedTables:
 
         In a CUDA graph, `lr` and `scale` must be scalar tensors on the device.
         """
-        self.num_steps.add_(1)
+        self._num_steps.add_(1)
         for number, rows in enumerate(touched):
             weight, state = self._state(number)
             rates = self._rates(lr, scale, weight.shape[1])
@@ -243,7 +244,7 @@ class FixedTables:
             self.apply(self.exchange(route, self.collect(route, grads)), lr, scale)
             return
         self._sorting.join()
-        self.num_steps.add_(1)
+        self._num_steps.add_(1)
         for number, own in enumerate(route.stores):
             grad = grads[self._group_of[number]]
             assert grad is not None
@@ -281,10 +282,6 @@ class FixedTables:
         fallen = before - weight.index_select(0, rows).to(gaps.dtype)
         gaps.index_add_(0, rows, torch.where(is_row.unsqueeze(1), fallen * self._growth, 0))
 
-    def write_steps(self) -> None:
-        """Copy `num_steps` from the optimizer, for example after loading; does not wait."""
-        self.num_steps.fill_(self.optimizer.num_steps)
-
     def _check_ids(self, ids: Tensor) -> None:
         if len(ids) > self.max_rows or ids.shape[1] != len(self.tables.columns):
             raise ValueError(
@@ -310,11 +307,11 @@ class FixedTables:
         rate, scale = self._scalar(lr), self._scalar(scale)
         if self.optimizer.corrects_bias:
             beta1, beta2 = self.optimizer.rule.betas
-            steps = self.num_steps.double()
+            steps = self._num_steps.double()
             rate = rate * ((1 - beta2**steps).sqrt() / (1 - beta1**steps))
         # The seed is linear in the number of steps. int64 wraps around like the 64-bit formula.
         start = rounding_seed(self.optimizer.seed, 0, dim)
-        seed = self.num_steps * rounding_seed(0, 1, 0) + (start - 2**64 * (start >= 2**63))
+        seed = self._num_steps * rounding_seed(0, 1, 0) + (start - 2**64 * (start >= 2**63))
         return StepRates(rate, scale, seed)
 
     def _scalar(self, value: Tensor | float) -> Tensor:

@@ -71,6 +71,11 @@ class Task(Block):
         """
         return None
 
+    @property
+    def compares_rows(self) -> bool:
+        """Whether the loss of a row depends on other rows, on all ranks (`candidates`)."""
+        return type(self).candidates is not Task.candidates
+
     def loss_against(
         self, output: Tensor, batch: Batch, candidates: Candidates, first: int
     ) -> Tensor:

@@ -25,7 +25,7 @@ from distrain.prep.features.values import mistake_of_type, mistake_of_values, st
 from distrain.prep.lists import holds_lists
 from distrain.prep.parts import readable_parquet, rows_of_groups
 from distrain.prep.raw_lines import STAGED_SCHEMA, TextLayout, parse_lines
-from distrain.storage.inputs import open_input
+from distrain.storage.inputs import PARQUET_SUFFIXES, open_input
 from distrain.storage.retrying import RETRY_S
 
 _CODECS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
@@ -58,7 +58,7 @@ def detect_format(path: str) -> str | None:
             )
     if head.startswith((b"PAR1", b"PARE")):  # PARE: an encrypted footer; Arrow reports it
         return PARQUET
-    if path.endswith((".parquet", ".pq")):
+    if path.endswith(PARQUET_SUFFIXES):
         raise DataError(
             "not a parquet file, despite its name",
             where={"file": path},

@@ -112,8 +112,8 @@ def mistake_of_values(dtype: pa.DataType) -> str | None:
 
 _NO_NUMBER = (
     "Correct the value; if the column holds categories, use kind: categorical in the features "
-    "document; if the text means a missing value, add it to format.null_values. For text files, "
-    "--bad-lines skip drops such lines."
+    'document; if the text means a missing value, list it in format.null_values, beside "". For '
+    "text files, --bad-lines skip drops such lines."
 )
 
 

@@ -172,8 +172,6 @@ class RankCheckpoints:
         )
         if loaded.entry is None:
             return self._beginning(), loaded.touched
-        if isinstance(self.step, GraphedStep):
-            self.step.write_steps()
         values = loaded.values
         self.steps_before = values.get("steps_before", 0)
         start = TrainingStart(
@@ -212,8 +210,6 @@ class RankCheckpoints:
                 `None` if there are none.
         """
         self.steps_before = steps
-        if isinstance(self.step, GraphedStep):
-            self.step.write_steps()
         if own is not None:
             self._set_rng(own)
 

@@ -6,6 +6,7 @@
     dense parameters    one vector of values, one of gradients, and the optimizer's state
     averages            with `train.ema`: gaps to the averages, and copies of weights for scoring
     embeddings          of a slice (a micro-batch), `[rows, columns, dim]`, and their gradient
+    recorded step       what a CUDA graph keeps for its tensors, beside other steps and validations
     activations         the other tensors of the dense part that live at a time (`LiveBytes`)
     routes              of the batch that trains, of the batches made ahead, and of one being made
     exchanged rows      a step's distinct rows, sums of their gradients, data sent between ranks
@@ -91,6 +92,7 @@ def rank_memory(
     on_gpu: bool,
     copies: bool = False,
     scores: bool = False,
+    recorded: bool = False,
 ) -> RankMemory:
     """Predict a rank's peak memory, for a step of `rows` rows in slices of `slice_rows` rows.
 
@@ -101,8 +103,9 @@ def rank_memory(
         batches: The number of batches that the loader and the training hold at a time.
         copies: Whether checkpoints are written from a copy.
         scores: Whether validation rows are scored, in whole batches, without gradients.
+        recorded: Whether steps are recorded as CUDA graphs.
     """
-    step = probe.slice_bytes(slice_rows)
+    step = kept_by_graph = probe.slice_bytes(slice_rows)
     embeddings = 2 * probe.embedding_bytes_per_row * slice_rows
     if scores and probe.scoring_bytes(rows) > step:
         step, embeddings = probe.scoring_bytes(rows), probe.embedding_bytes_per_row * rows
@@ -111,6 +114,7 @@ def rank_memory(
         **kept_bytes(train, tables, probe.dense_values),
         "embeddings and their gradient": min(embeddings, step),
         "activations": max(0, step - embeddings),
+        "recorded step": kept_by_graph if recorded else 0,
         "routes": (2 + train.route_ahead) * route_bytes(tables, probe.categorical, rows),
         "exchanged rows": exchanged_bytes(tables, train.ema is not None),
         "metrics": 2 * NUM_BINS * 8 + _METRIC_ROW_BYTES * rows,

@@ -10,12 +10,14 @@ from distrain.jobs.spec.job import JobSpec
 from distrain.loader.loader import Loader
 from distrain.loader.memory import LoaderMemory, batches_held, largest_chunk_rows, memory_of
 from distrain.loader.tuning import FooterSummary, footer_summary, tuning_advice
+from distrain.models.build import blueprint_of
 from distrain.models.embeddings.sharding.plan import ShardingPlan
+from distrain.schema.schema import Schema
 from distrain.train.data.job_tables import Inputs
 from distrain.train.data.loaders import job_loader
 from distrain.train.planning.memory import RankMemory, rank_memory
 from distrain.train.planning.memory_probe import MemoryProbe, probe_memory
-from distrain.train.planning.tables_plan import plan_tables, tables_limit
+from distrain.train.planning.tables_plan import plan_tables, records_steps, tables_limit
 from distrain.train.step.step import Slicing, slicing_of
 
 _MOST_RANK_NUMBERS = 12
@@ -126,7 +128,7 @@ def plan_job(
         ),
         advice=tuple(advice),
         tables=tables,
-        peak=peak_of(spec, loader, footers, tables, device, probe),
+        peak=peak_of(spec, loader, footers, tables, device, probe, inputs.schema),
         windows=inputs.train.windows.names if inputs.train.windows else (),
     )
 
@@ -149,6 +151,7 @@ def peak_of(
     tables: ShardingPlan,
     device: torch.device,
     probe: MemoryProbe,
+    schema: Schema,
 ) -> RankMemory:
     """Predict the peak memory of a rank.
 
@@ -183,6 +186,9 @@ def peak_of(
         on_gpu=on_gpu,
         copies=checkpoint.asynchronous and bool(before_the_end),
         scores=bool(spec.data.valid),
+        recorded=records_steps(
+            spec, blueprint_of(schema, spec.model), spec.resources.num_ranks, device.type
+        ),
     )
 
 

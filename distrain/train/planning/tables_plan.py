@@ -16,11 +16,12 @@ import psutil
 import torch
 
 from distrain.errors import ModelError, SpecError
-from distrain.formatting import byte_size
+from distrain.formatting import byte_size, some
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.models.kinds import EmbeddingsSpec
 from distrain.jobs.spec.tasks import INPUT_NAMES
 from distrain.jobs.spec.training import JUDGING_METRICS
+from distrain.models.blueprint import Blueprint
 from distrain.models.build import blueprint_of
 from distrain.models.embeddings.columns import TableColumn
 from distrain.models.embeddings.sharding.placing import COLLECTIVE_BYTES, plan_placements
@@ -54,16 +55,15 @@ def plan_tables(
     """Place the tables of a job; the same arguments give the same plan.
 
     `device_type` is "cpu" or "cuda". `budget_bytes` limits a rank's tables and must be the same on
-    every rank; `None`: no limit. Raises `SpecError` if the tables do not fit.
+    every rank; `None`: no limit. Raises `SpecError` if the tables do not fit, or if host-cached
+    tables should have averages.
     """
     blueprint = blueprint_of(schema, spec.model)
     tables = table_sizes(blueprint.inputs.columns)
+    captured = records_steps(spec, blueprint, num_ranks, device_type)
     blueprint.check()
     inits_of(blueprint.inputs.columns, spec.embeddings)
-    has_lists = any(column.combiner is not None for column in blueprint.inputs.columns)
-    auto_records = spec.train.cuda_graph == "auto" and not has_lists
-    auto_records = auto_records and may_record(spec.train, torch.device(device_type))
-    return plan_placements(
+    plan = plan_placements(
         tables,
         RankShare(
             num_ranks,
@@ -73,13 +73,35 @@ def plan_tables(
                 WEIGHT_BYTES[spec.embeddings.storage],
                 averaged=spec.train.ema is not None,
             ),
-            captured=spec.train.cuda_graph is True or auto_records,
+            captured=captured,
         ),
         budget_bytes=budget_bytes,
         wanted=spec.embeddings.placement,
         overrides=spec.embeddings.tables,
         collective_bytes=COLLECTIVE_BYTES.get(device_type, COLLECTIVE_BYTES["cpu"]),
     )
+    cached = [t.name for t in plan.tables if t.placement == "host_cached"]
+    if cached and spec.train.ema is not None:
+        raise SpecError(
+            "host-cached tables have no averages of their weights",
+            where={"train.ema": spec.train.ema, "tables": some(cached, 5)},
+            hint="Choose another placement of the tables, or set train.ema to null.",
+        )
+    return plan
+
+
+def records_steps(spec: JobSpec, blueprint: Blueprint, num_ranks: int, device_type: str) -> bool:
+    """Return True if steps are recorded as CUDA graphs, before the model and its placement exist.
+
+    The answer is wrong for `auto` if tables are placed as `host_cached`: then none are recorded.
+    """
+    if spec.train.cuda_graph != "auto":
+        return spec.train.cuda_graph
+    return not (
+        any(column.combiner is not None for column in blueprint.inputs.columns)
+        or "model.function" in spec.functions
+        or (num_ranks > 1 and blueprint.task.compares_rows)
+    ) and may_record(spec.train, torch.device(device_type))
 
 
 def inits_of(columns: Sequence[TableColumn], embeddings: EmbeddingsSpec) -> dict[str, float]:

@@ -34,6 +34,7 @@ class DenseTraining:
         ...                     # other work, which the exchange overlaps
         finish_sync()           # gradients are now the sums over the ranks
         grad_sq_norm()          # if the norm is needed
+        optimizer.begin_step(number)    # with `train.ema`
         step(lr, scale)
 
     Gradients are *added up* over the ranks, so a rank's loss is its share of the global loss: the
@@ -207,7 +208,7 @@ class DenseOptimizer:
         self.torch_optimizer = _make(vector, spec, lr, fused, captured)
         self._averaging = averaging
         # `Averaging.growth` of the step; a captured graph reads it from the device
-        self._growth: float | Tensor = 1.0 if self._lr is None else torch.ones_like(self._lr)
+        self._growth: float | Tensor = 1.0 if self._lr is None else vector.new_ones(())
         if averaging is not None:
             create_state(self.torch_optimizer)  # torch would create none once `GAP` is in its state
             self.torch_optimizer.state[vector][GAP] = torch.zeros_like(vector)

@@ -29,7 +29,6 @@ from distrain.models.embeddings.fixed_shape import FixedTables
 from distrain.models.embeddings.padded import PaddedRoutes
 from distrain.models.embeddings.peers import Peers
 from distrain.models.embeddings.route import Route
-from distrain.models.heads.tasks import Task
 from distrain.train.step.clipping import scales
 from distrain.train.step.dense import DenseTraining
 from distrain.train.step.host_copy import HostCopy
@@ -181,10 +180,6 @@ class GraphedStep:
             self._numbers[id(scalar)] = value
             scalar.fill_(value)
 
-    def write_steps(self) -> None:
-        """Copy the number of steps from the sparse optimizer to the device, after loading."""
-        self._tables.write_steps()
-
     def _run(self, batch: Batch, padded: PaddedRoutes) -> tuple[Tensor, ...]:
         """Make one step, in a form that a graph can record.
 
@@ -320,8 +315,7 @@ def _problems(train: TrainSpec, device: torch.device | None, model: ClickModel |
         problems |= {
             "embeddings.placement must not be host_cached": cached,
             "the ranks communicate through gloo, but a graph supports only NCCL's operations": gloo,
-            "the loss compares rows of all ranks": peers
-            and type(model.task).candidates is not Task.candidates,
+            "the loss compares rows of all ranks": peers and model.task.compares_rows,
             f"columns of lists have no fixed size: {lists}": lists,
         }
     return [problem for problem, there in problems.items() if there]

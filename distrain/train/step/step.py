@@ -15,7 +15,6 @@ from distrain.models.embeddings.averaging import Averaging
 from distrain.models.embeddings.collection import EmbeddingCollection, TouchedRows
 from distrain.models.embeddings.route import Route
 from distrain.models.embeddings.sparse_optimizer import SparseOptimizer
-from distrain.models.heads.tasks import Task
 from distrain.models.row_independence import rows_are_independent
 from distrain.train.step.clipping import scales
 from distrain.train.step.dense import DenseTraining
@@ -41,7 +40,7 @@ class TrainStep:
 
     def __init__(self, model: ClickModel, train: TrainSpec, num_ranks: int):
         self.model = model
-        compares = type(model.task).candidates is not Task.candidates
+        compares = model.task.compares_rows
         if compares and train.micro_batches not in ("auto", 1):
             raise SpecError(
                 "train.micro_batches is not possible here: the loss compares all rows of a step",

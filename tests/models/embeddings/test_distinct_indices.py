@@ -46,6 +46,7 @@ def test_a_padded_step_writes_each_index_once(kind, dtype, monkeypatch):
     before = tables.weights[0].clone()
     with Writes() as writes:
         route = fixed.route(ids.int())
+        fixed.begin_step()
         fixed.update(route, [torch.randn(ROWS, 2, 4, generator=generator)], lr=0.1)
     assert writes.seen
     assert writes.repeated == 0

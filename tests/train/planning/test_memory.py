@@ -259,3 +259,13 @@ def test_on_a_gpu_the_step_is_on_the_device_and_the_loader_on_the_host():
     assert term(memory, "batches").host_bytes == 6 * 16_000
     assert term(memory, "batches").device_bytes == 2 * 16_000
     assert "allocator" not in [term.name for term in memory.terms]
+
+
+def test_a_graph_keeps_its_memory_beside_steps_and_validations():
+    tables = placed((1000, 50), 1, "replicated")
+    eager = predicted(tables, job().train, on_gpu=True)
+    recorded = predicted(tables, job().train, on_gpu=True, recorded=True)
+    one_step = term(eager, "activations"), term(eager, "embeddings and their gradient")
+    grown = recorded.device_bytes - eager.device_bytes
+    assert grown == sum(part.device_bytes for part in one_step)
+    assert recorded.host_bytes == eager.host_bytes

@@ -5,13 +5,21 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from distrain.errors import ModelError, SchemaError
+from distrain.errors import ModelError, SchemaError, SpecError
 from distrain.jobs.spec import parse_spec
 from distrain.models import build_model
+from distrain.models.build import blueprint_of
+from distrain.models.embeddings import Peers
 from distrain.models.heads import BinaryClassificationTask, RegressionTask
 from distrain.schema import criteo_schema
+from distrain.train.loop.setup import _records
 from distrain.train.planning import tables_plan
-from distrain.train.planning.tables_plan import check_metric, plan_tables, tables_limit
+from distrain.train.planning.tables_plan import (
+    check_metric,
+    plan_tables,
+    records_steps,
+    tables_limit,
+)
 
 CARDINALITIES = {f"C{i}": 2 + i * i for i in range(1, 27)}
 CPU = torch.device("cpu")
@@ -49,6 +57,36 @@ def test_the_spec_counts():
         "replicated" if name == "C3" else "row_wise" for name in CARDINALITIES
     )
     assert plan.tables[2].weight_bytes == 2 * plan.tables[2].rows * plan.tables[2].dim
+
+
+@pytest.mark.parametrize("graph", ["auto", "true", "false"])
+@pytest.mark.parametrize("num_ranks", [1, 2])
+@pytest.mark.parametrize("compares", [False, True])
+@pytest.mark.parametrize("decay", ["train.table_weight_decay=0", "train.table_weight_decay=0.1"])
+def test_a_plan_records_what_the_job_records(graph, num_ranks, compares, decay, monkeypatch):
+    spec, schema = job(f"train.cuda_graph={graph}", decay), criteo_schema(CARDINALITIES)
+    blueprint = blueprint_of(schema, spec.model)
+    if compares:
+        monkeypatch.setattr(type(blueprint.task), "candidates", lambda *_: None)
+    planned = records_steps(spec, blueprint, num_ranks, "cuda")
+    model = build_model(schema, spec.model, seed=0)
+    model.embeddings.peers = NcclPeers(0, num_ranks)
+    assert planned == _records(spec, torch.device("cuda"), model)
+
+
+def test_host_cached_tables_with_averages_are_refused_by_the_plan():
+    spec = job("train.ema=0.9", "embeddings.placement=host_cached")
+    with pytest.raises(SpecError) as refused:
+        plan_tables(
+            spec, criteo_schema(CARDINALITIES), num_ranks=1, device_type="cpu", budget_bytes=None
+        )
+    assert refused.value.where["train.ema"] == 0.9
+
+
+class NcclPeers(Peers):
+    """Ranks that meet through NCCL, without being there."""
+
+    device = torch.device("cuda")
 
 
 def test_a_schema_without_cardinalities_is_refused(wording):

@@ -82,6 +82,11 @@ def train(step, part=slice(None), lr=0.1):
     return [*told, *step.model.embeddings.weights, *step.model.dense.parameters()]
 
 
+def averages_of(step):
+    with averaged(step):
+        return [weight.detach().clone() for weight in step.model.parameters()]
+
+
 @pytest.mark.parametrize("model", ["mlp", "dlrm"])
 @pytest.mark.parametrize("clip", [None, 0.01])
 @pytest.mark.parametrize("kind", KINDS)
@@ -104,6 +109,7 @@ def test_a_played_graph_gives_the_bits_of_plain_steps(kind, clip, model):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_played_graph_keeps_the_averages_of_plain_steps(kind, clip, decay):
     section = {"optimizer": {"kind": kind}, "clip_grad_norm": clip, "ema": decay}
+    section["table_optimizer"] = {"kind": "rowwise_adagrad" if clip else kind}
     spec = TrainSpec.model_validate(section)
     plain = TrainStep(make_model("mlp"), spec, 1)
     graphed = GraphedStep(make_model("mlp"), spec, 1, MOST_ROWS, PlayedGraph)
@@ -156,21 +162,23 @@ def test_a_graph_counts_its_rows_and_nobody_counts_them_again(monkeypatch):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("after", [2, 8])
 def test_a_recorded_training_goes_on_from_a_checkpoint(kind, after, tmp_path):
-    spec = TrainSpec.model_validate({"optimizer": {"kind": kind}})
-    undisturbed = train(GraphedStep(make_model("mlp"), spec, 1, MOST_ROWS, PlayedGraph))
+    # A period of the averages has 10 steps; the first is before a checkpoint, the next after it.
+    spec = TrainSpec.model_validate({"optimizer": {"kind": kind}, "ema": 0.01})
+    whole = GraphedStep(make_model("mlp"), spec, 1, MOST_ROWS, PlayedGraph)
+    undisturbed = [*train(whole), *averages_of(whole)]
     place = CheckpointDir(str(tmp_path))
     told = []
     for part in (slice(0, after), slice(after, None)):
         step = GraphedStep(make_model("mlp"), spec, 1, MOST_ROWS, PlayedGraph)
         optimizers = step.sparse_optimizer, step.dense.optimizer.torch_optimizer
         state = TrainingState(step.model, *optimizers)
-        if load_newest(place, state, Peers()).entry is not None:
-            step.write_steps()
+        load_newest(place, state, Peers())
         told = [*told[: 2 * after], *train(step, part)]  # without the first part's parameters
         writer = CheckpointWriter(place, state, Peers(), RankStore(), keep=1)
         writer.save(step.sparse_optimizer.num_steps, 1, {}, {}, wait=True)
         writer.close()
     assert step.sparse_optimizer.num_steps == 11
+    told += averages_of(step)
     assert all(torch.equal(a, b) for a, b in zip(told, undisturbed, strict=True))
 
 

@@ -30,7 +30,7 @@ class Origin:
 
 Remedy = Literal["null_values", "categorical", "clip", "skip"]
 _REMEDIES: Mapping[Remedy, str] = {
-    "null_values": "list them in format.null_values of the features document",
+    "null_values": 'list them, beside "", in format.null_values of the features document',
     "categorical": "replace the column's features by one with only kind: categorical",
     "clip": "set clip, with min and max, in the column's features",
     "skip": "drop their lines with --bad-lines skip",
