@@ -13,6 +13,7 @@ from typing import Any
 from service_jobs import a_job
 
 from distrain.jobs.api_answers import Job as SeenJob
+from distrain.service.decisions.cluster_pass import ALL_AFTER_S
 from distrain.service.decisions.world import (
     JobOrder,
     Refused,
@@ -44,13 +45,14 @@ class Scheduler:
     jobs: dict[str, SeenJob] = field(default_factory=dict)
     tombstones: dict[str, SeenJob] = field(default_factory=dict)
     changed: dict[str, int] = field(default_factory=dict)
+    changed_s: dict[str, float] = field(default_factory=dict)
     revision: int = 0
-    acknowledged: int = 0
 
-    def stamp(self, seen: SeenJob) -> None:
+    def stamp(self, seen: SeenJob, now_s: float) -> None:
         self.revision += 1
         self.jobs[seen.id] = seen
         self.changed[seen.id] = self.revision
+        self.changed_s[seen.id] = now_s
 
     @property
     def workers(self) -> Workers:
@@ -71,7 +73,6 @@ class World:
     under_way: list[Callable[[], object]] = field(default_factory=list)
     attempts: Counter[str] = field(default_factory=Counter)
     started: Counter[tuple[str, int]] = field(default_factory=Counter)
-    seats: list["Seat"] = field(default_factory=list)
     scheduler: Scheduler = field(init=False)
 
     def __post_init__(self) -> None:
@@ -124,22 +125,22 @@ class World:
         seen = self.scheduler.jobs[job_id]
         if seen.state == "running":
             self.attempts[job_id] = max(seen.attempt, self.attempts[job_id])
-            self.scheduler.stamp(seen.model_copy(update={"state": state}))
+            self.scheduler.stamp(seen.model_copy(update={"state": state}), self.now_s)
 
     def record(self, job_id: str) -> None:
         """A worker has written the summary of a job that has ended."""
         seen = self.scheduler.jobs[job_id]
         if seen.is_final and not seen.recorded:
-            self.scheduler.stamp(seen.model_copy(update={"recorded": True}))
+            self.scheduler.stamp(seen.model_copy(update={"recorded": True}), self.now_s)
 
     def forget(self) -> None:
-        """Ended jobs become tombstones: so late that the service has asked for what came after."""
+        """Jobs that ended a while ago become tombstones, even if no reconciler saw their end."""
         scheduler = self.scheduler
         for seen in [seen for seen in scheduler.jobs.values() if seen.is_final]:
-            if scheduler.changed[seen.id] > scheduler.acknowledged:
+            if self.now_s - scheduler.changed_s[seen.id] < ALL_AFTER_S:
                 continue
             scheduler.tombstones[seen.id] = seen
-            del scheduler.jobs[seen.id], scheduler.changed[seen.id]
+            del scheduler.jobs[seen.id], scheduler.changed[seen.id], scheduler.changed_s[seen.id]
 
     def boot(self) -> None:
         self.boots += 1
@@ -154,7 +155,9 @@ class World:
         # an attempt that did, is taken to be seen at once.
         if attempt > seen.first_attempt:
             self.attempts[seen.id] = max(attempt, self.attempts[seen.id])
-        self.scheduler.stamp(seen.model_copy(update={"state": "running", "attempt": attempt}))
+        self.scheduler.stamp(
+            seen.model_copy(update={"state": "running", "attempt": attempt}), self.now_s
+        )
 
     # --- commands
 
@@ -176,7 +179,7 @@ class World:
             first_attempt=order.first_attempt,
             priority=order.priority,
         )
-        scheduler.stamp(seen)
+        scheduler.stamp(seen, self.now_s)
 
     def _ended(self, job_id: str) -> SeenJob | None:
         """The later one of a job's two ends: as it is listed, and its tombstone."""
@@ -198,7 +201,9 @@ class World:
             row = self.rows[job_id]
             of_row = row.phase is not Phase.FINAL and row.first_attempt == seen.first_attempt
             assert not of_row or row.intent is Intent.CANCEL, f"{row} is cancelled"
-            scheduler.stamp(seen.model_copy(update={"state": "cancelled", "reason": "Cancelled"}))
+            scheduler.stamp(
+                seen.model_copy(update={"state": "cancelled", "reason": "Cancelled"}), self.now_s
+            )
         ended = self._ended(job_id)
         if ended is None or ended.attempt < first_attempt:
             scheduler.tombstones[job_id] = ended = SeenJob(
@@ -214,7 +219,6 @@ class World:
             raise Unreachable("no answer")
         scheduler = self.scheduler
         since = since if epoch == scheduler.epoch else 0
-        scheduler.acknowledged = max(since, scheduler.acknowledged)
         told = [i for i, changed in scheduler.changed.items() if changed > since]
         told.sort(key=scheduler.changed.__getitem__)
         more, told = len(told) > 2, told[:2]
@@ -245,7 +249,9 @@ class World:
             return
         seen = self.scheduler.jobs.get(job_id)
         if seen is not None and seen.first_attempt == order.words["first_attempt"]:
-            self.scheduler.stamp(seen.model_copy(update={"priority": order.words["priority"]}))
+            self.scheduler.stamp(
+                seen.model_copy(update={"priority": order.words["priority"]}), self.now_s
+            )
 
 
 @dataclass
@@ -255,16 +261,10 @@ class Seat:
     Attributes:
         fate: Of the next command: it `arrives`, is `lost`, its `answer lost`, or it is `late`; of a
             question with `no poll` the scheduler hears nothing.
-        overtaken: Whether another process asked the scheduler since this one's memory began. What
-            that one was told, the scheduler may have forgotten since.
     """
 
     world: World
     fate: str = "arrives"
-    overtaken: bool = False
-
-    def __post_init__(self) -> None:
-        self.world.seats.append(self)
 
     def alive(self) -> list[Job]:
         return [job for job in self.world.rows.values() if job.phase is not Phase.FINAL]
@@ -281,8 +281,6 @@ class Seat:
     def changes(self, epoch: str | None, since: int) -> SchedulerAnswer:
         if self.fate == "no poll":
             raise Unreachable("no answer")
-        for other in self.world.seats:
-            other.overtaken |= other is not self
         return self.world.poll(epoch, since)
 
     def put(self, job: Job) -> None:

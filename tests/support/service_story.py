@@ -7,7 +7,7 @@ from contextlib import suppress
 from service_model import SERVICE, Seat, World
 from stepped import Stepped
 
-from distrain.service.decisions.cluster_pass import Pass
+from distrain.service.decisions.cluster_pass import ALL_AFTER_S, Pass
 from distrain.service.decisions.cluster_state import Memory
 from distrain.service.decisions.world import Refused
 from distrain.service.values import Phase
@@ -31,7 +31,7 @@ class Reconciler:
         """A new process takes its place; nothing but the world's own memory is left."""
         if self.steps is not None:
             self.steps.kill()
-        self.memory, self.steps, self.seat.overtaken = Memory("east"), None, False
+        self.memory, self.steps = Memory("east"), None
 
     def step(self, fate: str = "arrives") -> str | None:
         """Make one call, with a fate if it is a command; its name, `None` at the pass's end."""
@@ -109,6 +109,12 @@ class Story:
         """Time passes."""
         self.world.now_s += seconds
 
+    def silence(self) -> None:
+        """A job ends while no reconciler asks, for so long that the scheduler forgets it."""
+        self.scheduler(self.world.end, self.draw.choice(ENDS))
+        self.go_on(ALL_AFTER_S + 1)
+        self.world.forget()
+
     def network(self, answers: bool) -> None:
         """The scheduler is cut off, or comes back."""
         self.world.answers = answers
@@ -118,8 +124,6 @@ class Story:
         world, last = self.world, self.two[0]
         world.answers = True
         self.two[1].kill()
-        if last.seat.overtaken:  # it lost the cluster's lock, and starts again with a new one
-            last.kill()
         for _ in range(25):
             last.whole_pass()
             world.now_s += 3  # more than a minute in all: some summaries are never written
@@ -157,6 +161,7 @@ MOVES: tuple[tuple[int, Callable[[Story], None]], ...] = (
     (2, lambda story: story.scheduler(story.world.restart)),
     (5, lambda story: story.scheduler(story.world.end, story.draw.choice(ENDS))),
     (2, lambda story: story.world.forget()),
+    (1, Story.silence),
     (2, lambda story: story.world.boot()),
 )
 

@@ -34,6 +34,12 @@ from distrain.service.decisions.world import JobOrder, NotBegun, Refused, Unreac
 from distrain.service.values import Change, Job, Phase, Quota
 
 PATIENCE_S = 5.0  # a scheduler that is silent for a shorter time is not written as a reason to wait
+ALL_AFTER_S = 60.0
+"""After this time without an answer, the scheduler is asked for all jobs.
+
+It keeps its last 500 ended jobs only. Others may have ended and be forgotten meanwhile; they must
+not be taken to be still running.
+"""
 FINISH_WITHIN_S = 60.0  # how long a job waits for its summary before it becomes final
 WHY_EVERY_S = 10.0
 _HAND_OVERS = 50  # most hand-overs in a pass, so that cancellations do not wait long
@@ -83,6 +89,9 @@ class Pass:
         self.memory.forget_ended(set(self.rows))
 
     def _ask(self) -> None:
+        contact_s = self.memory.contact_s
+        if contact_s is not None and self._passed_s(contact_s) > ALL_AFTER_S:
+            self.memory.ask_for_all()
         while True:
             try:
                 answer = self.world.changes(self.memory.epoch, self.memory.revision)

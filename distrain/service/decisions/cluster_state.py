@@ -33,7 +33,8 @@ class ClusterNow:
 class Memory:
     """The state of a cluster and its jobs, from the answers of the cluster's scheduler.
 
-    `epoch` identifies the run of the scheduler's process. When it changes, the jobs are forgotten.
+    `epoch` identifies the run of the scheduler's process. When it changes, the jobs are forgotten;
+    `None`: the next query is for all jobs.
     """
 
     name: str
@@ -70,6 +71,10 @@ class Memory:
         if not told.more:
             self._now(True, now_s)
             self.trouble = ""
+
+    def ask_for_all(self) -> None:
+        """Let the next query be for all jobs, and its answer replace those known so far."""
+        self.epoch = None
 
     def miss(self, trouble: str, now_s: float) -> None:
         """Note that the scheduler does not answer at `now_s`, and why."""
