@@ -37,7 +37,7 @@ from distrain.loader.partition.row_order import (
     row_permutation,
     sliced_order,
 )
-from distrain.loader.partition.slice_dealing import num_bands
+from distrain.loader.partition.slice_dealing import num_lane_groups
 from distrain.loader.partition.slices import Slices
 from distrain.loader.partition.table import RowGroup, Table
 
@@ -108,7 +108,7 @@ def trained_rows(case: Case, plan: EpochPlan, epoch: int) -> NDArray[np.int64]:
         groups = tuple(RowGroup("", number, rows) for number, rows in enumerate(sizes))
         cut = Slices(Table(groups, "").compact, large_rows=4 * ROWS_PER_GROUP)
         capacities = [plan.lane_rows_before(lane, plan.num_steps) for lane in range(plan.lanes)]
-        bands = num_bands(plan.lanes) if case.shuffle == "chunk" else 1
+        bands = num_lane_groups(plan.lanes) if case.shuffle == "chunk" else 1
         chunks = sliced_order(chunks, cut, capacities, bands)
     line = line_of_rows(case, epoch, chunks)
     places = [

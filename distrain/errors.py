@@ -15,11 +15,11 @@
     │   ├── StorageFull            1    the database's disk has no space (`distrain.service.store`)
     │   └── ReadOnly               1    the database can be read but not written (same package)
     ├── StoreError                 1    the database rejects a change (`distrain.service.store`)
-    │   ├── NotThere               1    no such job, project, user or token
+    │   ├── RowNotFound            1    no such job, project, user or token
     │   ├── IdTaken                1    another job has the id of a new job
     │   ├── QuotaExceeded          1    a project has too many waiting jobs
     │   ├── RevisionDiffers        1    a job changed since it was read
-    │   ├── NotNow                 1    a job's state, or a project's origin, forbids the change
+    │   ├── WrongState             1    a job's state, or a project's origin, forbids the change
     │   ├── SchemaDiffers          1    the database's tables have another version
     │   └── DatabaseInUse          1    another service uses the database
     ├── Refused                    1    a scheduler rejected a service's call (`service.clusters`)
@@ -157,7 +157,7 @@ class DistrainError(Exception):
         hint: The likely cause, or the next command.
 
     Attributes:
-        parts: The single errors if `Mistakes` joined several into this one.
+        parts: The single errors if `ErrorCollector` joined several into this one.
     """
 
     exit_code = 1
@@ -264,10 +264,10 @@ class JobCancelled(JobError):
     exit_code = 103
 
 
-class Mistakes:
+class ErrorCollector:
     """Collects the expected errors of checks that do not depend on each other.
 
-    >>> mistakes = Mistakes()
+    >>> mistakes = ErrorCollector()
     >>> with mistakes.collected():
     ...     raise SpecError("no such column", hint="Look.")
     >>> with mistakes.collected():

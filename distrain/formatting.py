@@ -16,22 +16,22 @@ _MOST_OF_A_TARGET = 40
 NO_AUC = "not defined: all of these rows have the same label, or weight 0"
 
 
-def some(names: Sequence[str], most: int) -> str:
+def join_names(names: Sequence[str], most: int) -> str:
     """Join the first `most` names to a text, which ends with the number of the omitted names.
 
-    >>> some(["a", "b", "c"], 2), some(["a", "b"], 2)
+    >>> join_names(["a", "b", "c"], 2), join_names(["a", "b"], 2)
     ('a, b and 1 more', 'a, b')
     """
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
-def first_of(lines: Sequence[str], most: int, more: str = "and {} more") -> list[str]:
+def limit_lines(lines: Sequence[str], most: int, more: str = "and {} more") -> list[str]:
     """Return the first `most` lines, and a line with the number of omitted lines, if any.
 
     `more` is the format of that line.
 
-    >>> first_of(["a", "b", "c"], 2), first_of(["a", "b"], 2)
+    >>> limit_lines(["a", "b", "c"], 2), limit_lines(["a", "b"], 2)
     (['a', 'b', 'and 1 more'], ['a', 'b'])
     """
     return [*lines[:most], *([more.format(len(lines) - most)] if len(lines) > most else [])]
@@ -46,7 +46,7 @@ def count(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:,.0f}"
 
 
-def kept_step(
+def model_step_text(
     model_step: int | None,
     steps: int | None,
     *,
@@ -62,9 +62,11 @@ def kept_step(
         stopped_early: Whether training stopped early.
         refit_steps: The number of steps of the refit; `None` without one.
 
-    >>> kept_step(30, 60, stopped_early=True), kept_step(30, 60), kept_step(60, 60)
-    ('stopped early at step 60, kept step 30', 'kept step 30 of 60, the best validation', 'step 60')
-    >>> kept_step(30, 94, refit_steps=34)
+    >>> model_step_text(30, 60, stopped_early=True), model_step_text(60, 60)
+    ('stopped early at step 60, kept step 30', 'step 60')
+    >>> model_step_text(30, 60)
+    'kept step 30 of 60, the best validation'
+    >>> model_step_text(30, 94, refit_steps=34)
     'refitted in 34 steps with the validation rows; scored at step 30, before the refit'
     """
     if model_step is None:
@@ -92,11 +94,11 @@ def entropy(value: float | None) -> str:
     >>> entropy(0.9), entropy(1.25), entropy(None)
     ('0.90000', '1.25000 (above 1: worse than a constant prediction)', '-')
     """
-    worse = " (above 1: worse than a constant prediction)" if is_no_use(value) else ""
+    worse = " (above 1: worse than a constant prediction)" if is_uninformative(value) else ""
     return number(value) + worse
 
 
-def is_no_use(entropy: float | None) -> bool:
+def is_uninformative(entropy: float | None) -> bool:
     """Return True if a model with this normalised entropy is no better than a constant prediction.
 
     False if `entropy` is `None`.
@@ -146,12 +148,12 @@ def main_metrics(targets: Targets | None, decimals: int = 4) -> list[tuple[str, 
     return rows
 
 
-def of_targets(targets: Targets | None, most: int = 16) -> list[tuple[str, str]]:
+def target_metric_rows(targets: Targets | None, most: int = 16) -> list[tuple[str, str]]:
     """Return table rows (name, text) of the first `most` targets; the text has their metrics.
 
     Error bounds (`NAME_bound`) are left out.
 
-    >>> of_targets({"price": {"rmse": 2.5, "r2": None, "auc_bound": 0.1}})
+    >>> target_metric_rows({"price": {"rmse": 2.5, "r2": None, "auc_bound": 0.1}})
     [('price', 'rmse 2.5, r2 -')]
     """
     rows = []
@@ -162,12 +164,12 @@ def of_targets(targets: Targets | None, most: int = 16) -> list[tuple[str, str]]
     return rows
 
 
-def of_own(own: Mapping[str, float | None] | None) -> list[tuple[str, str]]:
+def own_metric_rows(own: Mapping[str, float | None] | None) -> list[tuple[str, str]]:
     """Return table rows (name, text) of user-defined metrics and of a retrieval model's recall.
 
     The recall is measured among the items of the scored rows, not among all items.
 
-    >>> of_own({"recall_at_10": 0.25})
+    >>> own_metric_rows({"recall_at_10": 0.25})
     [("recall at 10 among these rows' items", '0.25000')]
     """
     names = {"recall_at_10": "recall at 10 among these rows' items"}
@@ -203,7 +205,7 @@ def score_rows(
         main = [("loss", number(log_loss))]
     elif targets and log_loss is None:
         main = []
-    return [*of_own(own), *main, *of_targets(targets)]
+    return [*own_metric_rows(own), *main, *target_metric_rows(targets)]
 
 
 def target_name(target: str) -> str:
@@ -217,8 +219,8 @@ def score(auc: float | None, targets: Targets | None = None) -> str:
     >>> score(0.75), score(None, {"price": {"rmse": 2.5}}), score(None)
     ('0.7500', 'RMSE 2.5', '-')
     """
-    of_targets = main_metrics(targets)[:1] if auc is None else []
-    return " ".join(of_targets[0][1:]) if of_targets else number(auc, 4)
+    target_metric_rows = main_metrics(targets)[:1] if auc is None else []
+    return " ".join(target_metric_rows[0][1:]) if target_metric_rows else number(auc, 4)
 
 
 def aucs(

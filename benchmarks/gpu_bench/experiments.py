@@ -62,7 +62,7 @@ def branches(device: str, rows: int) -> Figures:
 
     for model, kind in (("mlp", "sgd"), ("dlrm", "adagrad")):
         yield f"{model}, bf16, two streams, ms", step_ms(device, rows, model, kind, graph=True)
-        beside = patch.object(Branch, "beside", lambda self: nullcontext())
+        beside = patch.object(Branch, "on_side_stream", lambda self: nullcontext())
         with beside, patch.object(Branch, "join", lambda self: None):
             yield f"{model}, bf16, one stream, ms", step_ms(device, rows, model, kind, graph=True)
 
@@ -221,11 +221,15 @@ def ranks(device: str, rows: int) -> Figures:
                 device=torch.device(device),
             )
             fixed = FixedTables(tables, SparseOptimizer(tables, "sgd"), rows)
-            if fixed.asks:  # these ids are more diverse than the planned capacity expects
-                fixed.make_capacity(fixed.ask(ids)[0].tolist())
+            if fixed.needs_requests:  # these ids are more diverse than the planned capacity expects
+                fixed.make_capacity(fixed.request_rows(ids)[0].tolist())
 
             def step(fixed: FixedTables = fixed) -> None:
-                padded = fixed.routes_of(fixed.ask(ids)[1:]) if fixed.asks else fixed.routes_of(())
+                padded = (
+                    fixed.routes_of(fixed.request_rows(ids)[1:])
+                    if fixed.needs_requests
+                    else fixed.routes_of(())
+                )
                 route = fixed.route(ids, padded)
                 fixed.lookup(route)
                 fixed.begin_step()

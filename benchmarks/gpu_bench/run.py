@@ -68,14 +68,14 @@ class Runner:
 
     def write(self) -> None:
         """Write plots, JSON and Markdown; each file is written completely or not at all."""
-        from distrain.storage.outputs import whole_file
+        from distrain.storage.outputs import atomic_file
 
         document = self._document
         document["took_s"] = round(time.monotonic() - self._began, 1)
         document["pictures"], document["undrawn"] = [], {}
         for name, draw in pictures(document).items():
             try:
-                with whole_file(self._out / name) as path:
+                with atomic_file(self._out / name) as path:
                     draw(path)
                 document["pictures"].append(name)
             except Exception as error:  # a failed plot must not lose the figures
@@ -85,7 +85,7 @@ class Runner:
             ("gpu.json", json.dumps(document, indent=1) + "\n"),
             ("gpu.md", markdown(document)),
         ):
-            with whole_file(self._out / name) as path:
+            with atomic_file(self._out / name) as path:
                 path.write_text(text)
 
     def _stage(self, stage: Stage, limit: float | None) -> Result:
@@ -126,13 +126,13 @@ class Runner:
 
     def _keep(self, work: Path) -> list[str]:
         """Copy a stage's files into the report's folder; return their names there."""
-        from distrain.storage.outputs import whole_file
+        from distrain.storage.outputs import atomic_file
 
         kept = []
         for path in sorted(path for path in work.rglob("*") if path.is_file()):
             name = "-".join(path.relative_to(work).parts)
             if name != RECORDS:
-                with whole_file(self._out / name) as there:
+                with atomic_file(self._out / name) as there:
                     shutil.copyfile(path, there)
                 kept.append(name)
         return kept

@@ -100,7 +100,7 @@ class Simulation:
                 for at, document in enumerate(documents):
                     coordinator.rank_reported("job", 1, document)
                     if at % every == 0:
-                        coordinator.tell(Tick())
+                        coordinator.handle_stimulus(Tick())
 
     def look(self) -> None:
         """Read what an open page reads."""

@@ -16,7 +16,7 @@ TERMINATED = 128 + signal.SIGTERM
 _LEFT = "distrain.left"
 
 
-class Ended(click.ClickException):
+class CommandInterrupted(click.ClickException):
     """Raised if Ctrl-C or SIGTERM ends a command.
 
     `left` is added to the message: what continues or remains, such as "nothing was written".
@@ -44,9 +44,14 @@ def if_interrupted(left: str) -> None:
 
 
 @contextmanager
-def ends_in_order(context: click.Context | None = None) -> Iterator[None]:
-    """Raise `Ended` if Ctrl-C or SIGTERM ends the block; `context` is `None` before it exists."""
+def interruptible(context: click.Context | None = None) -> Iterator[None]:
+    """Raise `CommandInterrupted` if Ctrl-C or SIGTERM ends the block.
+
+    `context` is `None` as long as the command has none.
+    """
     try:
         yield
     except KeyboardInterrupt as error:
-        raise Ended(error, "" if context is None else context.meta.get(_LEFT, "")) from None
+        raise CommandInterrupted(
+            error, "" if context is None else context.meta.get(_LEFT, "")
+        ) from None

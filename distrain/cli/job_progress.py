@@ -91,7 +91,7 @@ class JobProgress(LoggedProgress):
             )
 
 
-def leave(run: "RunRequest", *, waits: bool = False, checks: bool = False) -> None:
+def submit_detached(run: "RunRequest", *, waits: bool = False, checks: bool = False) -> None:
     """Submit a run to a scheduler; print its run folder and, unless `waits`, how to follow it.
 
     With `checks`, a worker checks the data first.

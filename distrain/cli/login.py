@@ -45,7 +45,7 @@ def command(address: str, ca_file: Path | None, no_default: bool, plain_http: bo
       distrain login http://127.0.0.1:8686 < token.txt
     """
     from distrain.cli.jobs.choose_server import READ_S
-    from distrain.cli.jobs.service_connection import teller
+    from distrain.cli.jobs.service_connection import retry_printer
     from distrain.client.client import Client
     from distrain.client.credentials import Login, parse_address, servers_file, store_login
     from distrain.client.retries import Retries
@@ -67,7 +67,7 @@ def command(address: str, ca_file: Path | None, no_default: bool, plain_http: bo
         ca_file=ca,
         plain_http=plain_http,
         retries=patience,
-        on_retry=teller(parsed.text, patience),
+        on_retry=retry_printer(parsed.text, patience),
     ) as client:
         me = client.me()
     path = servers_file()

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import click
 from click.shell_completion import get_completion_class
 
-from distrain.cli.interrupts import INTERRUPTED, TERMINATED, ends_in_order
+from distrain.cli.interrupts import INTERRUPTED, TERMINATED, interruptible
 from distrain.cli.options import global_options
 from distrain.cli.output import print_result, print_warning
 from distrain.errors import DistrainError, Terminated, on_sigterm
@@ -89,11 +89,11 @@ class LazyGroup(click.Group):
         parent: click.Context | None = None,
         **extra: Any,
     ) -> click.Context:
-        with ends_in_order():
+        with interruptible():
             return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with ends_in_order(ctx):
+        with interruptible(ctx):
             return super().invoke(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -12,7 +12,7 @@ from distrain.client import streams
 from distrain.client.connection import Call, Connection
 from distrain.client.credentials import Address
 from distrain.client.errors import ServiceError
-from distrain.client.files import whole_file
+from distrain.client.files import atomic_file
 from distrain.client.job_calls import JobCalls, job_path
 from distrain.client.logs import artifact_path, list_artifacts, logs
 from distrain.client.retries import Retries, json_of
@@ -80,7 +80,7 @@ class FileCalls:
         target = Path(to)
         if target.is_dir() and name not in ("", ".", ".."):
             target = target / name
-        with whole_file(target) as file:
+        with atomic_file(target) as file:
             for offset, data in _pieces(self._connection, job_id, path):
                 if file.tell() != offset:
                     file.seek(offset)
@@ -306,6 +306,6 @@ class Client(JobCalls, FileCalls):
 
     def revoke_token(self, token_id: str) -> None:
         call = Call("DELETE", f"/v1/tokens/{quote(token_id, safe='')}")
-        answer = self._connection.ask(call)
+        answer = self._connection.request(call)
         if not (answer.status_code == 404 and isinstance(json_of(answer), dict)):
             self._connection.check(answer, call)

@@ -23,7 +23,7 @@ from distrain.client.retries import (
     UNSENT,
     Retries,
     certificate_hint,
-    is_for_good,
+    is_permanent,
     json_of,
     retry_after_s,
     why_again,
@@ -85,7 +85,7 @@ class Connection:
         """
         return self.retries.for_s / 2
 
-    def at_most(self, for_s: float) -> "Connection":
+    def with_retry_limit(self, for_s: float) -> "Connection":
         """Return this connection with retries for at most `for_s` seconds."""
         hasty = copy(self)
         hasty.retries = replace(self.retries, for_s=min(self.retries.for_s, for_s))
@@ -94,7 +94,7 @@ class Connection:
     def pause(self, seconds: float) -> None:
         time.sleep(seconds)
 
-    def ask(self, call: Call) -> httpx2.Response:
+    def request(self, call: Call) -> httpx2.Response:
         """Send a call, with retries, and return its response, with any status.
 
         Raises `ServiceUnavailable` if the last try got no response.
@@ -104,11 +104,11 @@ class Connection:
     def document(self, call: Call) -> Mapping[str, Any]:
         """Send a call, with retries, and return the JSON object of its response.
 
-        Raises `ServiceUnavailable` if there is no response, and the errors of `good`.
+        Raises `ServiceUnavailable` if there is no response, and the errors of `json_object`.
         """
-        return self.good(self.ask(call), call)
+        return self.json_object(self.request(call), call)
 
-    def good(self, answer: httpx2.Response, call: Call) -> Mapping[str, Any]:
+    def json_object(self, answer: httpx2.Response, call: Call) -> Mapping[str, Any]:
         """Return a response's JSON object.
 
         Raises the errors of `check`, and `ServiceError` if there is no JSON object.
@@ -243,7 +243,7 @@ def _why_again(state: RetryCallState, call: Call) -> str:
     if error is None:
         return why_again(state.outcome.result()) if call.repeats else ""
     may = isinstance(error, UNSENT) or (isinstance(error, httpx2.TransportError) and call.repeats)
-    return _words(error) if may and not is_for_good(error) else ""
+    return _words(error) if may and not is_permanent(error) else ""
 
 
 def _asked_s(state: RetryCallState) -> float:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from distrain.client.files import private_folder, whole_file
+from distrain.client.files import atomic_file, private_folder
 from distrain.errors import InputError
 from distrain.jobs.addresses import is_loopback
 
@@ -184,7 +184,7 @@ def store_login(path: Path, login: Login, *, default: bool) -> None:
         },
     }
     private_folder(path.parent)
-    with whole_file(path, private=True) as file:
+    with atomic_file(path, private=True) as file:
         file.write(json.dumps(document, indent=2).encode() + b"\n")
 
 

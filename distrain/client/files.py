@@ -11,7 +11,7 @@ from distrain.errors import OutputError
 
 
 @contextmanager
-def whole_file(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
+def atomic_file(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
     """Yield a temporary file that becomes `path` if the block succeeds.
 
     A `private` file is readable only by this user; otherwise the umask applies. Raises

@@ -123,11 +123,11 @@ class JobCalls:
         params = {"data": "true"} if data else {}
         body = submission(spec, project, cluster)
         call = Call("POST", "/v1/jobs:validate", params=params, body=body)
-        answer = self._connection.ask(call)
+        answer = self._connection.request(call)
         refused = json_of(answer) if answer.status_code == 422 else None
         if isinstance(refused, dict):
             return Validation.read(refused)
-        document = self._connection.good(answer, call)
+        document = self._connection.json_object(answer, call)
         if answer.status_code != 202:
             return Validation.read(document)
         return _checked(self._connection, str(document.get("url") or ""))
@@ -158,9 +158,9 @@ class JobCalls:
             InputError: The ids of several jobs begin with `word`.
         """
         call = Call("GET", job_path(word))
-        answer = self._connection.ask(call)
+        answer = self._connection.request(call)
         if answer.status_code != 404:
-            return Job.read(self._connection.good(answer, call))
+            return Job.read(self._connection.json_object(answer, call))
         ids: list[str] = []
         params: Filters = {"text": word, "limit": "200"}
         for _ in range(_MOST_LOOKED_AT // 200):
@@ -239,7 +239,7 @@ class JobCalls:
                 "GET", job_path(job_id, "wait"), params=params, read_s=hold_s + 30, held_s=hold_s
             )
             # Retries of an unreachable service end soon after the timeout of this wait.
-            patience = self._connection.at_most(left_s + _AWAY_S)
+            patience = self._connection.with_retry_limit(left_s + _AWAY_S)
             found = Job.read(patience.document(call))
             if found != seen and on_change is not None:
                 on_change(found)
@@ -325,8 +325,8 @@ class JobCalls:
         return self._made(Call("POST", job_path(job_id, "clone"), body=body))
 
     def _made(self, call: Call) -> Job:
-        answer = self._connection.ask(call)
-        job = Job.read(self._connection.good(answer, call))
+        answer = self._connection.request(call)
+        job = Job.read(self._connection.json_object(answer, call))
         job._replayed = answer.status_code == 200
         return job
 
@@ -365,9 +365,9 @@ class JobCalls:
                 return found
             headers = {"If-Match": f'"{found.rev}"'}
             call = Call("PATCH", job_path(job_id), headers=headers, body=wanted)
-            answer = self._connection.ask(call)
+            answer = self._connection.request(call)
             if answer.status_code != 412:
-                return Job.read(self._connection.good(answer, call))
+                return Job.read(self._connection.json_object(answer, call))
             self._connection.pause(self._connection.retries.pause_s(1))
         raise RequestRefused(
             f"job {job_id} was changed by others during each of ten attempts",
@@ -386,7 +386,7 @@ class JobCalls:
         """
         self.job(job_id)
         call = Call("DELETE", job_path(job_id))
-        answer = self._connection.ask(call)
+        answer = self._connection.request(call)
         if answer.status_code != 404:  # an earlier try or another user has deleted the job
             self._connection.check(answer, call)
 

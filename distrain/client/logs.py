@@ -224,7 +224,7 @@ class _Log:
         """Return at most `size` bytes of a file from `begin`; b"" at its end or if it is gone."""
         headers = {"Range": f"bytes={begin}-{begin + size - 1}"}
         call = Call("GET", artifact_path(self.job_id, name), headers=headers)
-        answer = self.connection.ask(call)
+        answer = self.connection.request(call)
         if answer.status_code in (404, 416):
             return b""
         self.connection.check(answer, call)

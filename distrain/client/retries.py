@@ -64,7 +64,7 @@ def why_again(answer: httpx2.Response) -> str:
     return "the service answered 500" if dropped and json_of(answer) is None else ""
 
 
-def is_for_good(error: BaseException | None) -> bool:
+def is_permanent(error: BaseException | None) -> bool:
     """Return True if a retry cannot succeed, as with an invalid certificate."""
     return isinstance(error, _FOR_GOOD) or _certificate_error(error) is not None
 

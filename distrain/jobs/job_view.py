@@ -89,9 +89,9 @@ class Record:
         The further metrics are those in `own`, and those in `targets` as `TARGET.METRIC`.
         """
         plain = {k: v for k, v in self.to_json().items() if not isinstance(v, Mapping | tuple)}
-        return {**plain, **(self.own or {}), **self.of_targets()}
+        return {**plain, **(self.own or {}), **self.target_metrics()}
 
-    def of_targets(self) -> dict[str, float | None]:
+    def target_metrics(self) -> dict[str, float | None]:
         """Return the metrics of all targets except the first binary one, by `TARGET.METRIC`."""
         by_target = (self.targets or {}).items()
         return {f"{name}.{metric}": v for name, found in by_target for metric, v in found.items()}
@@ -104,7 +104,7 @@ class Record:
         if name in vars(self):
             found: float | None = getattr(self, name)
             return found
-        return {**(self.own or {}), **self.of_targets()}.get(name)
+        return {**(self.own or {}), **self.target_metrics()}.get(name)
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values, which share the record's data and must not be changed.

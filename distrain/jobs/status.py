@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 from distrain.errors import InputError
-from distrain.formatting import some
+from distrain.formatting import join_names
 from distrain.jobs.api_answers import FIGURES, Job
 
 LARGEST = 2**63 - 1  # the largest integer that a database can store
@@ -205,7 +205,7 @@ def find_id(ids: Sequence[str], word: str) -> str | None:
     if len(begun) > 1:
         raise InputError(
             f"'{word}' is the beginning of several jobs' ids",
-            where={"jobs": some(begun, _MOST_NAMED)},
+            where={"jobs": join_names(begun, _MOST_NAMED)},
             hint="Type more of the id.",
         )
     return begun[0] if begun else None

@@ -44,7 +44,7 @@ def submit(
     assert run.scheduler is not None
     checked = run.check()
     run = replace(run, spec=checked.spec)
-    from distrain.train.data.job_tables import hand_on  # late: it loads torch
+    from distrain.train.data.job_tables import write_tables  # late: it loads torch
 
     for note in checked.notes:
         progress.say(f"note: {note}")
@@ -59,7 +59,7 @@ def submit(
         folder = open_ones.enter_context(run.open_folder())
         unless_submitted = open_ones.enter_context(ExitStack())
         unless_submitted.callback(folder.forget)
-        hand_on(checked.inputs, run.spec, folder.paths.tables)
+        write_tables(checked.inputs, run.spec, folder.paths.tables)
         unless_submitted.pop_all()  # from here on the scheduler may have the job
         is_new = job.submit(run.spec, run.run_dir, run.first_attempt)
         on_queued()

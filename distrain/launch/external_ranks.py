@@ -262,14 +262,14 @@ class Gang:
 
         thread = threading.Thread(target=watch, name="launched", daemon=True)
         thread.start()
-        within_s = _EXITS_S
+        timeout_s = _EXITS_S
         try:
             with on_sigterm(lambda *_: self._signalled.set()):
                 yield report, control
             if not (self.failures or self.was_stopped):
-                within_s = spec.deadlines.collective_s
+                timeout_s = spec.deadlines.collective_s
         finally:
-            self._wait_for_exits(within_s)
+            self._wait_for_exits(timeout_s)
             self._ended.set()
             thread.join(_EXITS_S)
         if self.was_stopped and not self.failures:
@@ -311,11 +311,11 @@ class Gang:
             self._store.set(f"order/{self._num_orders}", json.dumps(order))
             self._num_orders += 1
 
-    def _wait_for_exits(self, within_s: float) -> None:
+    def _wait_for_exits(self, timeout_s: float) -> None:
         num_ranks = self.launch.world.num_ranks
         with self._changed:
             self._changed.wait_for(
-                lambda: self._error is not None or len(self._exited) == num_ranks, within_s
+                lambda: self._error is not None or len(self._exited) == num_ranks, timeout_s
             )
 
 

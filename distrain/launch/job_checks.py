@@ -16,15 +16,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distrain.errors import DistrainError, Mistakes, OutputError, SpecError, Unavailable
+from distrain.errors import DistrainError, ErrorCollector, OutputError, SpecError, Unavailable
 from distrain.formatting import byte_size
 from distrain.jobs.assignment import World
 from distrain.jobs.job_view import Record
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.models.kinds import CustomSpec
-from distrain.launch.spec_warnings import surprises
-from distrain.runs.run_file import check_new_run, untrained
+from distrain.launch.spec_warnings import spec_warnings
+from distrain.runs.run_file import check_new_run, why_never_trained
 from distrain.runs.sinks.base import Sink
 from distrain.runs.sinks.choosing import open_sinks
 from distrain.schema.schema import Schema
@@ -68,7 +68,7 @@ class JobChecks:
         that need it are skipped. The results are `inputs`, `device`, `notes`, and `spec` with
         values that depend on the number of rows.
         """
-        mistakes = Mistakes()
+        mistakes = ErrorCollector()
 
         def passes(*checks: Callable[[JobChecks], None]) -> bool:
             before = len(mistakes.found)
@@ -96,7 +96,12 @@ class JobChecks:
             passes(_check_metrics, _check_resumable)
         mistakes.raise_found()
         unchecked = _not_checked(self.spec) if self.elsewhere else []
-        self.notes = [*unchecked, *self.notes, *surprises(self.spec, self.inputs), *_replaced(self)]
+        self.notes = [
+            *unchecked,
+            *self.notes,
+            *spec_warnings(self.spec, self.inputs),
+            *_replaced(self),
+        ]
         return self
 
 
@@ -326,7 +331,7 @@ def _not_checked(spec: JobSpec) -> list[str]:
 def _replaced(job: JobChecks) -> list[str]:
     if job.run_dir is None or job.resumed is not None:
         return []
-    reason = untrained(RunPaths(job.run_dir))
+    reason = why_never_trained(RunPaths(job.run_dir))
     if reason is None:
         return []
     message = f"{job.run_dir} contains a job that ended before its first step ({reason})"

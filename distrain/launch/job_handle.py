@@ -64,7 +64,7 @@ class JobHandle:
             "first_attempt": first_attempt,
         }
         call = Call("PUT", job_path(self.job_id), body=body)
-        answer = self.api.connection.ask(call)
+        answer = self.api.connection.request(call)
         if answer.status_code == 410:  # this attempt was submitted before
             return False
         self.api.connection.check(answer, call)

@@ -15,7 +15,7 @@ _CHART_EVERY_S = 5.0  # a chart takes some tenths of a second
 _LINES = 8
 
 
-def progress_here() -> LoggedProgress:
+def default_progress() -> LoggedProgress:
     """Return the progress reporter that suits this process.
 
     It reports in the output of a notebook's cell, on a terminal (standard error), or in the log.

@@ -15,7 +15,7 @@ from distrain.jobs.spec.job import JOB_NAME, JobSpec
 from distrain.jobs.spec.load import is_named_as_table, parse_spec, read_document
 from distrain.jobs.spec.models.kinds import CustomSpec
 from distrain.jobs.target_names import own_name, with_own_name
-from distrain.launch.notebook import progress_here
+from distrain.launch.notebook import default_progress
 from distrain.launch.reporting import LoggedProgress, Progress
 from distrain.launch.resuming import find_run
 from distrain.launch.run import CallbackFailed, RunRequest, train
@@ -402,9 +402,9 @@ def fit(
     if own:
         fields["evaluate.metrics"] = {name: name_of(metric) for name, metric in own.items()}
     words = tuple(f"{path}={json.dumps(value, default=_plain)}" for path, value in fields.items())
-    reporter = progress or progress_here()
-    asked = {"target": target, "task": task, "valid": valid, "time": time, "weight": weight}
-    given = asked | {"features": features, "model": model, "max_bad": max_bad, "data": data}
+    reporter = progress or default_progress()
+    arguments = {"target": target, "task": task, "valid": valid, "time": time, "weight": weight}
+    given = arguments | {"features": features, "model": model, "max_bad": max_bad, "data": data}
     given |= {"run_dir": run_dir, "overwrite": overwrite or None, "options": options or None}
     is_table = target is not None or features is not None
     _refuse_unused(
@@ -430,7 +430,7 @@ def fit(
             place = Path("runs") if run_dir is None else Path(run_dir).expanduser().parent
             table = _table_job(
                 data,
-                asked,
+                arguments,
                 reporter,
                 place=place / PREPARED,
                 features=features,
@@ -489,7 +489,7 @@ def _refuse_unused(given: Mapping[str, Any], forms: Mapping[str, bool]) -> None:
 
 def _table_job(
     rows: Any,
-    asked: Mapping[str, Any],
+    arguments: Mapping[str, Any],
     progress: Progress,
     *,
     features: Mapping[str, Any] | str | Path | None,
@@ -498,18 +498,19 @@ def _table_job(
 ) -> "TableJob":
     """Prepare a table and fit a job to it; report the decisions and warnings.
 
-    `asked` has the arguments of `asked_of`, and `request` further fields of `TableRequest`.
+    `arguments` are those of `make_user_choices`, and `request` has further fields of
+    `TableRequest`.
     """
     progress.say("inferring the columns")  # before imports, which take a second
-    from distrain.launch.tables import TableRequest, asked_of, job_of_table
+    from distrain.launch.tables import TableRequest, job_of_table, make_user_choices
 
     is_share = isinstance(max_bad, int | float) and not isinstance(max_bad, bool)
     if max_bad is not None and not (is_share and 0 <= max_bad <= 1):
         raise SpecError(f"max_bad is {max_bad!r}, not a share from 0 to 1", hint="Such as 0.05.")
-    decided, valid_rows = asked_of(**asked)
+    decided, valid_rows = make_user_choices(**arguments)
     wanted = TableRequest(
         rows,
-        asked=decided,
+        choices=decided,
         valid_rows=valid_rows,
         features=features,
         max_bad=max_bad,

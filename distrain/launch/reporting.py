@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Protocol
 
-from distrain.formatting import count, duration, main_metrics, number, of_own, percent
+from distrain.formatting import count, duration, main_metrics, number, own_metric_rows, percent
 from distrain.jobs.job_view import AttemptStarted, JobView, Notice, Record
 from distrain.jobs.target_names import LABEL, with_own_name
 
@@ -142,7 +142,7 @@ class LoggedProgress(AbstractContextManager["LoggedProgress"]):
 def _scores(record: Record, target: str) -> str:
     targets = with_own_name(record.targets, target)
     more = [f"{one} {name} {value}" for one, name, value in main_metrics(targets)]
-    more += [f"{name} {value}" for name, value in of_own(record.own)]
+    more += [f"{name} {value}" for name, value in own_metric_rows(record.own)]
     if more and record.loss is None and record.auc is None:
         return "  ".join(more)
     return "  ".join([f"loss {number(record.loss, 4)}", f"AUC {number(record.auc, 4)}", *more])

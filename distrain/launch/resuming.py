@@ -18,8 +18,8 @@ from distrain.jobs.spec.paths import with_absolute_paths
 from distrain.jobs.spec.resuming import decaying_course
 from distrain.launch.external_ranks import Gang, Launch, follow
 from distrain.runs.attempts import read_attempts
-from distrain.runs.finish_run import as_it_stands
-from distrain.runs.run_file import is_success, read_run_and_spec, read_summary, untrained
+from distrain.runs.finish_run import current_summary
+from distrain.runs.run_file import is_success, read_run_and_spec, read_summary, why_never_trained
 from distrain.runs.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def find_run(
     from distrain.train.loop.checkpoints import checkpoint_dir
 
     with RunFolder(root) as folder:
-        record = as_it_stands(read_attempts(folder), summary)
+        record = current_summary(read_attempts(folder), summary)
     saved = dict(record.get("checkpoints") or {})
     spec = with_absolute_paths(spec)
     place = checkpoint_dir(spec, paths, run.job_id)
@@ -154,7 +154,7 @@ def lead_or_follow(spec: JobSpec, run_dir: Path | None) -> Gang:
 
 
 def resume_or_begin(
-    root: Path, gang: Gang, job_with: Callable[[str], tuple[str, JobSpec, Resumption | None]]
+    root: Path, gang: Gang, make_job: Callable[[str], tuple[str, JobSpec, Resumption | None]]
 ) -> tuple[str, JobSpec, Resumption | None]:
     """Return the job's id, its spec, and its resumption (`None` for a new run).
 
@@ -162,16 +162,16 @@ def resume_or_begin(
 
     Args:
         root: The run folder.
-        job_with: Called with an override, `SECTION.FIELD=VALUE`; returns the job that the command
+        make_job: Called with an override, `SECTION.FIELD=VALUE`; returns the job that the command
             describes, with the override applied to its spec.
 
     Raises:
         InputError: The run folder holds the run of another job, or one that has succeeded.
     """
     word = f"resources.num_ranks={gang.launch.world.num_ranks}"
-    job_id, spec, resumed = job_with(word)
+    job_id, spec, resumed = make_job(word)
     paths = RunPaths(root)
-    if resumed is not None or not paths.run.exists() or untrained(paths) is not None:
+    if resumed is not None or not paths.run.exists() or why_never_trained(paths) is not None:
         return job_id, spec, resumed
     job_id, begun, resumed = find_run(root, [word], without_checkpoint=True)
     given, begun_spec = (

@@ -15,7 +15,7 @@ from distrain.errors import (
     lost_interrupts,
     on_sigterm,
 )
-from distrain.formatting import is_no_use, useless_targets
+from distrain.formatting import is_uninformative, useless_targets
 from distrain.jobs.job_view import JobView, Record
 from distrain.jobs.reasons import LEFT_OFF
 from distrain.jobs.run_paths import RunPaths, new_job_id
@@ -40,7 +40,7 @@ from distrain.runs.sinks.base import RunFacts, Sink
 from distrain.runs.sinks.choosing import open_sinks
 from distrain.runs.sinks.feed import Feeds
 from distrain.runs.summary import Summary, summarise
-from distrain.storage.outputs import whole_file
+from distrain.storage.outputs import atomic_file
 from distrain.workers.local import begin_imports, dashboard_link
 from distrain.workers.open_cluster import ClusterRequest, open_cluster
 
@@ -123,11 +123,11 @@ class RunRequest:
         """
         documents = {paths.features: self.features, paths.job: short_yaml(self.spec)}
         for path, text in documents.items() if self.features else ():
-            with whole_file(path) as partial:
+            with atomic_file(path) as partial:
                 partial.write_text(text)
 
 
-def request_in(root: Path, spec: JobSpec, **options: Any) -> RunRequest:
+def make_request(root: Path, spec: JobSpec, **options: Any) -> RunRequest:
     """Return a request that resumes the run in a folder, or begins a new run of `spec` there.
 
     A run that cannot be resumed, such as one that has succeeded, is replaced. `options` are further
@@ -158,7 +158,7 @@ def train(
         begin_imports()  # the checks take seconds
     checked = run.check()
     run = replace(run, spec=checked.spec)
-    from distrain.train.data.job_tables import hand_on  # late: it loads torch
+    from distrain.train.data.job_tables import write_tables  # late: it loads torch
 
     for note in checked.notes:
         progress.say(f"note: {note}")
@@ -176,7 +176,7 @@ def train(
     with feeds, folder, ExitStack() as unless_submitted:
         unless_submitted.callback(folder.forget)
         run.write_documents(folder.paths)
-        hand_on(checked.inputs, run.spec, folder.paths.tables)
+        write_tables(checked.inputs, run.spec, folder.paths.tables)
         with progress:
             view = _run_to_end(run, progress, on_view, unless_submitted.pop_all)
         is_left_off = view.reason in LEFT_OFF
@@ -187,11 +187,11 @@ def train(
             folder.paths, view, run.first_attempt, history, progress.say, draws=run.draws
         )
         if view.reason and has_succeeded(folder.paths):
-            folder.put_spec_back()
+            folder.restore_spec()
     on_summary(summary)
     if view.reason is None and view.checkpoints.outcome:
         progress.say(f"warning: checkpoints: {view.checkpoints.outcome}; see the notices above")
-    if view.reason is None and is_no_use(summary.normalised_entropy):
+    if view.reason is None and is_uninformative(summary.normalised_entropy):
         progress.say(
             "warning: the model is worse than a constant prediction: its normalised entropy is "
             f"{summary.normalised_entropy:.5f}; that of the mean label is 1"
@@ -336,7 +336,7 @@ def finish(
 
 def _draw(paths: RunPaths, name: str, model_step: int | None) -> None:
     if records := read_records(paths):
-        with whole_file(paths.curves) as partial:
+        with atomic_file(paths.curves) as partial:
             draw_curves(records, name, partial, model_step)
 
 

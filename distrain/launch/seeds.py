@@ -7,7 +7,7 @@ from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import parse_spec
 from distrain.launch.reporting import Progress
-from distrain.launch.run import request_in, train
+from distrain.launch.run import make_request, train
 from distrain.launch.spec_folder import claim_folder
 from distrain.runs.run_file import has_succeeded
 
@@ -39,7 +39,7 @@ def train_seeds(
         root = folder / f"seed-{seed}"
         if not has_succeeded(RunPaths(root)):
             progress = progress_of(f"run {len(roots) + 1} of {count}, seed {seed}, in {root}")
-            train(request_in(root, _seeded(spec, seed)), progress)
+            train(make_request(root, _seeded(spec, seed)), progress)
         roots.append(root)
     return roots
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from distrain.errors import InputError
 from distrain.jobs.spec.load import dump_yaml, parse_yaml
-from distrain.storage.outputs import whole_file
+from distrain.storage.outputs import atomic_file
 
 
 def claim_folder(
@@ -33,7 +33,7 @@ def claim_folder(
     place = folder / "spec.yaml"
     if not place.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        with whole_file(place) as file:
+        with atomic_file(place) as file:
             file.write_text(dump_yaml(document))
     if parsed(parse_yaml(place.read_text())) != parsed(document):
         raise InputError(f"the folder {holds}", where={"path": str(folder)}, hint=hint)

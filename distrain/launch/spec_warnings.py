@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from distrain.formatting import some
+from distrain.formatting import join_names
 from distrain.jobs.optimizers import optimizer_facts
 from distrain.jobs.spec.data import DataSpec
 from distrain.jobs.spec.fit_to_table import is_retrieval
@@ -26,7 +26,7 @@ _GROWN = 0.1
 _SHOWN = 5
 
 
-def surprises(spec: JobSpec, inputs: "Inputs") -> list[str]:
+def spec_warnings(spec: JobSpec, inputs: "Inputs") -> list[str]:
     """Return a text for each setting or property of the rows that the user may not expect.
 
     The texts are about labels and out-of-vocabulary values, numbers of steps, windows, validations
@@ -56,7 +56,7 @@ def surprises(spec: JobSpec, inputs: "Inputs") -> list[str]:
     if numbers and not hasattr(spec.model, "max_length") and spec.model.kind != "custom":
         notes.append(
             f"{spec.model.kind} ignores numbers of events, which din, bst, sasrec and hstu "
-            f"read: {some(numbers, _SHOWN)}"
+            f"read: {join_names(numbers, _SHOWN)}"
         )
     return [*notes, *_late_notes(spec, rows), *_idle_options(spec.train)]
 
@@ -175,7 +175,7 @@ def _unknown_notes(role: str, split: str, document: Mapping[str, Any]) -> Iterat
         if share - fitted.get(column, 0) > most
     ]
     if columns:
-        names = some(columns, _SHOWN)
+        names = join_names(columns, _SHOWN)
         yield (
             f"many values of {role} rows are out of vocabulary and the model learns nothing from "
             f"them: {names}"

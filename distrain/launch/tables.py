@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 import numpy as np
 
 from distrain.errors import InputError, SpecError
-from distrain.formatting import command_line, some
+from distrain.formatting import command_line, join_names
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.fit_to_table import DEFAULT_KINDS, follow_length
 from distrain.jobs.spec.load import check_overrides, set_values, sets_section
@@ -22,7 +22,7 @@ from distrain.prep.bad_lines import BadLineTally
 from distrain.prep.features.config import FeatureConfig
 from distrain.prep.features.document import FormatSpec
 from distrain.prep.features.inference.infer import infer_features
-from distrain.prep.features.inference.user_choices import Asked, Task
+from distrain.prep.features.inference.user_choices import Task, UserChoices
 from distrain.prep.features.table_file import SHOWN_COLUMNS, look_at
 from distrain.prep.preparation import prepare
 from distrain.prep.report_file import PREP_JSON, read_report
@@ -50,7 +50,8 @@ class TableRequest:
     Attributes:
         rows: A table as for `store_rows`, or files, folders, globs or URLs, one or several.
         place: The folder for stored rows and prepared data, which later runs reuse.
-        asked: The parts of the features document that the caller has set; the others are inferred.
+        choices: The parts of the features document that the caller has set; the others are
+            inferred.
         valid_rows: Validation rows, in the forms of `rows`; `None` for a part of `rows`.
         features: A features document, or its file; `None` to infer it.
         model: The name of a model or preset, or the section `model` of a job spec; `None` for a
@@ -64,7 +65,7 @@ class TableRequest:
 
     rows: Any
     place: Path
-    asked: Asked = Asked()  # noqa: RUF009
+    choices: UserChoices = UserChoices()  # noqa: RUF009
     valid_rows: Any = None
     features: Mapping[str, Any] | str | Path | None = None
     model: Mapping[str, Any] | str | None = None
@@ -92,13 +93,13 @@ class TableJob:
     warnings: tuple[str, ...] = ()  # of the preparation, also if the rows had been prepared before
 
 
-def asked_of(
+def make_user_choices(
     target: str | Sequence[str] | None,
     task: Task | None = None,
     valid: Any = None,
     time: str | None = None,
     weight: str | Literal[False] | None = None,
-) -> tuple[Asked, Any]:
+) -> tuple[UserChoices, Any]:
     """Return what the caller has set of the features document, and the validation rows.
 
     The validation rows are `valid` if it is a table, and `None` if it only says how to split the
@@ -118,8 +119,8 @@ def asked_of(
         valid = int(valid) if isinstance(valid, Integral) else float(valid)
     is_split = isinstance(valid, Mapping) and isinstance(valid.get("by"), str)
     if valid is None or is_split or isinstance(valid, bool | int | float):
-        return Asked(targets, task, valid, time, weight), None
-    return Asked(targets, task, False, time, weight), valid
+        return UserChoices(targets, task, valid, time, weight), None
+    return UserChoices(targets, task, False, time, weight), valid
 
 
 def _column_name(role: str, name: Any) -> str:
@@ -147,7 +148,7 @@ def refuse_without_target(sources: Sequence[str]) -> NoReturn:
     columns = list(look_at(first.path, first.size_bytes, FormatSpec()).columns)
     raise InputError(
         "a table needs a target, the column to predict",
-        where={"file": first.path, "columns": some(columns, SHOWN_COLUMNS)},
+        where={"file": first.path, "columns": join_names(columns, SHOWN_COLUMNS)},
         hint="Name one of them: --target COLUMN, or fit(table, target=COLUMN).",
     )
 
@@ -281,12 +282,12 @@ def _features(
         )
         return config, config.text, ()
     skips = request.max_bad is not None
-    inferred = infer_features(files, request.asked, skip_bad_lines=skips)
+    inferred = infer_features(files, request.choices, skip_bad_lines=skips)
     for odd in inferred.odd:
-        say(f"warning: {odd.told}")
+        say(f"warning: {odd.warning_text}")
     document, left_out = inferred.features.document, [*inferred.left_out]
     targets = ", ".join(target.column for target in document.targets.values())
-    omitted = f"; left out: {some(left_out, _MOST_NAMED)}" if left_out else ""
+    omitted = f"; left out: {join_names(left_out, _MOST_NAMED)}" if left_out else ""
     split = inferred.split_reason if request.valid_rows is None else "the rows given for it"
     lines = (
         f"target: {targets} ({inferred.target_reason})",

@@ -28,11 +28,11 @@ from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import dump_yaml, flat, parse_spec, parse_yaml
 from distrain.jobs.spec.training import MORE_IS_BETTER
 from distrain.launch.reporting import LoggedProgress
-from distrain.launch.run import CallbackFailed, RunRequest, request_in, train
+from distrain.launch.run import CallbackFailed, RunRequest, make_request, train
 from distrain.launch.spec_folder import claim_folder
 from distrain.runs.attempts import read_records
 from distrain.runs.run_file import has_succeeded
-from distrain.storage.outputs import whole_file
+from distrain.storage.outputs import atomic_file
 from distrain.version import how_to_install
 
 if TYPE_CHECKING:
@@ -259,7 +259,7 @@ class Search:
     ) -> RunRequest:
         # Trials are compared by validations before a refit, which would only take time.
         spec = with_values(self.spec, {**values, "train.refit": False})
-        return request_in(root, spec, scheduler=self.scheduler, callbacks=(watch,))
+        return make_request(root, spec, scheduler=self.scheduler, callbacks=(watch,))
 
     def _finish(self, study: optuna.Study, metric: str) -> SearchResult:
         ended = [trial for trial in study.trials if trial.state.is_finished()]
@@ -489,7 +489,7 @@ def _best(metric: str) -> Callable[..., Any]:
 
 
 def _write(place: Path, text: str) -> None:
-    with whole_file(place) as file:
+    with atomic_file(place) as file:
         file.write_text(text)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from distrain.client.client import Client
-from distrain.errors import ClusterError, Mistakes
+from distrain.errors import ClusterError, ErrorCollector
 
 
 def check_on_worker(
@@ -25,7 +25,7 @@ def check_on_worker(
             hint="Nothing was submitted. `distrain jobs` lists the jobs that use the workers. Or "
             "submit without --check.",
         )
-    mistakes = Mistakes()
+    mistakes = ErrorCollector()
     for one in checked.errors:
         of_worker = one.model_extra or {}
         if of_worker.get("message"):

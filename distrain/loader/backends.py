@@ -26,7 +26,7 @@ from distrain.loader.delivery.stats import StatsRecorder
 from distrain.loader.filling.batch_memory import BatchLayout, BlockPool, OpenBatch
 from distrain.loader.filling.filler import Block, Filler, check_values
 from distrain.loader.filling.list_columns import deal_lists, join_lists
-from distrain.loader.filling.schedule import Deal, open_groups
+from distrain.loader.filling.schedule import RowAssignment, open_groups
 from distrain.loader.filling.torch_filler import TorchFiller
 from distrain.loader.options import LoaderOptions, parse_bytes
 from distrain.loader.partition.table import RowGroup, Table
@@ -69,7 +69,9 @@ class CpuBackend:
     def expect(self, groups: Iterator[RowGroup | None]) -> Expected:
         return self._source.expect(groups)
 
-    def load(self, group: RowGroup, deal: Deal, batches: Sequence[OpenBatch[Block]]) -> None:
+    def load(
+        self, group: RowGroup, assignment: RowAssignment, batches: Sequence[OpenBatch[Block]]
+    ) -> None:
         blocks = [batch.block for batch in batches]
         parts = self._source.read(group)
         first_flat = list_number = bytes_read = 0
@@ -81,23 +83,25 @@ class CpuBackend:
             decode_s += decoded_s - start_s
             if part is None:
                 break
-            self._filler.fill(part.cells, deal, blocks, group, first_column=first_flat)
+            self._filler.fill(part.cells, assignment, blocks, group, first_column=first_flat)
             for rows in part.lists:
                 column = self._lists[list_number]
                 most = self._limits.get(column.name)
-                deal_lists(column, list_number, rows, most, deal, batches, group)
+                deal_lists(column, list_number, rows, most, assignment, batches, group)
                 list_number += 1
             first_flat += len(part.cells)
             bytes_read += part.bytes_read
             fill_s += time.perf_counter() - decoded_s
         self.stats.add(row_groups=1, bytes_read=bytes_read, decode_s=decode_s, fill_s=fill_s)
 
-    def copy_rows(self, cells: Block, deal: Deal, batches: Sequence[OpenBatch[Block]]) -> None:
+    def copy_rows(
+        self, cells: Block, assignment: RowAssignment, batches: Sequence[OpenBatch[Block]]
+    ) -> None:
         """Write rows of `cells` to their places in `batches`, without checking values.
 
         `cells` has the format of a batch's block, `[flat columns, rows]`.
         """
-        self._filler.copy(cells, deal, [batch.block for batch in batches])
+        self._filler.copy(cells, assignment, [batch.block for batch in batches])
 
     def finish(self, batch: OpenBatch[Block]) -> Batch:
         lists = {
@@ -133,29 +137,31 @@ class GpuBackend:
         self._source = source
         self._streams = streams
         self._stats = stats
-        with streams.beside():
+        with streams.on_side_stream():
             self._filler = TorchFiller(self._columns, streams.device)
 
     def new_block(self, num_rows: int) -> Tensor:
-        with self._streams.beside():
+        with self._streams.on_side_stream():
             shape = (self._layout.num_columns, num_rows)
             return torch.empty(shape, dtype=torch.int32, device=self._streams.device)
 
     def expect(self, groups: Iterator[RowGroup | None]) -> Expected:
         return self._source.expect(groups)
 
-    def load(self, group: RowGroup, deal: Deal, batches: Sequence[OpenBatch[Tensor]]) -> None:
+    def load(
+        self, group: RowGroup, assignment: RowAssignment, batches: Sequence[OpenBatch[Tensor]]
+    ) -> None:
         start_s = time.perf_counter()
-        with self._streams.beside():
+        with self._streams.on_side_stream():
             (decoded,) = self._source.read(group)
             decoded_s = time.perf_counter()
-            bad = self._filler.fill(decoded.cells, deal, [batch.block for batch in batches])
+            bad = self._filler.fill(decoded.cells, assignment, [batch.block for batch in batches])
             # Here a decoding thread waits for the GPU, once per row group.
             for column, cells, is_bad in zip(
                 self._columns, decoded.cells, bad.tolist(), strict=True
             ):
                 if is_bad:  # the check on the host raises the detailed error
-                    check_values(column, cells.cpu().numpy(), group, deal.rows)
+                    check_values(column, cells.cpu().numpy(), group, assignment.rows)
         self._stats.add(
             row_groups=1,
             bytes_read=decoded.bytes_read,

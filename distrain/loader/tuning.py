@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pyarrow.parquet as pq
 
-from distrain.formatting import byte_size, some
+from distrain.formatting import byte_size, join_names
 from distrain.loader.bucketing.first_pass import use_buckets
 from distrain.loader.dataset import Dataset
 from distrain.loader.memory import largest_chunk_rows, memory_bound, streams_bytes_of
@@ -219,5 +219,5 @@ def _about_codecs(footers: FooterSummary) -> str | None:
 def _about_wide_ids(footers: FooterSummary) -> str | None:
     if not footers.wide_ids:
         return None
-    names = some(footers.wide_ids, _MOST_LISTED)
+    names = join_names(footers.wide_ids, _MOST_LISTED)
     return f"ids are int64 in {names}: they fit into int32, which is decoded faster"

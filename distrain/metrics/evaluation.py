@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from distrain.formatting import of_targets
+from distrain.formatting import target_metric_rows
 from distrain.jobs.target_names import LABEL, with_own_name
 from distrain.metrics.report import BinaryReport
 
@@ -60,7 +60,7 @@ class Evaluation:
         return [*super().__dir__(), *self.targets[self.target]]
 
     def __repr__(self) -> str:
-        main, *more = of_targets(self.targets, len(self.targets))
+        main, *more = target_metric_rows(self.targets, len(self.targets))
         texts = [main[1], *(f"{name}: {text}" for name, text in more)]
         return f"<{'; '.join(texts)}; {self.rows:,} rows>"
 

@@ -16,7 +16,7 @@ from distrain.models.inputs import Embeddings, InputBlock
 from distrain.schema.schema import Schema
 
 
-class Given(NamedTuple):
+class ModelContext(NamedTuple):
     """The inputs of a named model's builder, besides its section of the spec.
 
     The builders' docstrings describe the default head, which returns one logit. If `head` is given,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from distrain.jobs.spec.models.kinds import ModelSpec
 from distrain.jobs.spec.tasks import TaskSpec
 from distrain.models.blocks.filter import PiecewiseLinear
-from distrain.models.blueprint import Blueprint, Given, TableFactory
+from distrain.models.blueprint import Blueprint, ModelContext, TableFactory
 from distrain.models.click_model import ClickModel
 from distrain.models.embeddings.collection import EmbeddingCollection
 from distrain.models.embeddings.columns import Combiner
@@ -53,7 +53,7 @@ def blueprint_of(
 ) -> Blueprint:
     tasks: Mapping[str, TaskSpec] = getattr(spec, "tasks", {})
     head = named_head(schema, tasks, spec.sharing) if hasattr(spec, "sharing") else None
-    blueprint = MODELS[spec.kind](Given(schema, combiners or {}, head), spec)
+    blueprint = MODELS[spec.kind](ModelContext(schema, combiners or {}, head), spec)
     _name(blueprint.task, schema, tasks)
     pieces = getattr(spec, "number_pieces", 0)
     if pieces and blueprint.inputs.shape.continuous:

@@ -14,7 +14,7 @@ from typing import Any
 
 from distrain.errors import ModelError, SpecError
 from distrain.jobs.spec.models.kinds import CustomSpec
-from distrain.models.blueprint import Blueprint, Given
+from distrain.models.blueprint import Blueprint, ModelContext
 
 PACKAGES_VARIABLE = "DISTRAIN_MODEL_PACKAGES"
 """The environment variable with the top-level packages from which models may be imported.
@@ -25,7 +25,7 @@ The packages are separated by commas.
 _handed_over: dict[str, Callable[..., Any]] = {}
 
 
-def custom(given: Given, spec: CustomSpec) -> Blueprint:
+def custom(given: ModelContext, spec: CustomSpec) -> Blueprint:
     """Return the blueprint that the function creates from the schema and the options.
 
     The function itself decides how list columns are combined, in its `Embeddings`.

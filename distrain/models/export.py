@@ -34,7 +34,7 @@ from distrain.models.quantised import TableForm
 from distrain.models.saved_model import SavedModel
 from distrain.models.shapes import flat
 from distrain.schema.column import ColumnSchema
-from distrain.storage.outputs import whole_dir
+from distrain.storage.outputs import atomic_dir
 from distrain.version import how_to_install
 
 Form = Literal["torch", "onnx"]
@@ -260,7 +260,7 @@ def write_export(
     model = scoring_model(saved.model, tables)
     if to == "onnx":
         _check_onnx(model)
-    with whole_dir(path, replace=replace) as folder:
+    with atomic_dir(path, replace=replace) as folder:
         _write_program(folder / model_file(to), model, to)
         described = _described(model, saved)
         places = row_places(folder / model_file(to), model.table_parts)

@@ -102,7 +102,7 @@ def lookups_of(tables: EmbeddingCollection, form: TableForm) -> Iterator[PlainLo
             where={"placements": ", ".join(sorted({store.placement for store in stores}))},
             hint="Save it, and export the result of load_model.",
         )
-    tables.settle()
+    tables.apply_factor()
     for store, weight in zip(stores, tables.weights, strict=True):
         yield PlainLookup(tables, store, weight, form)
 

@@ -82,7 +82,7 @@ def round_tables(model: ClickModel, form: TableForm) -> None:
         for member in model.members:
             round_tables(member, form)
         return
-    model.embeddings.settle()
+    model.embeddings.apply_factor()
     with torch.no_grad():
         for weight in model.embeddings.weights:
             for some in torch.split(weight, _ROWS_AT_ONCE):

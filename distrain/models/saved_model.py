@@ -27,7 +27,7 @@ from pydantic import BaseModel
 from torch import Tensor
 
 from distrain.errors import DataError, ModelError, SchemaError
-from distrain.formatting import first_of
+from distrain.formatting import limit_lines
 from distrain.jobs.spec.explain import explain_all, shown
 from distrain.jobs.spec.models.kinds import ModelSpec
 from distrain.models.blueprint import Blueprint, TableFactory
@@ -39,7 +39,7 @@ from distrain.models.embeddings.columns import Combiner, table_places
 from distrain.models.tensor_file import OneWriter, Slabs, TensorFile, put_rows, write_tensors
 from distrain.schema.column import Tags
 from distrain.schema.schema import Schema
-from distrain.storage.outputs import whole_dir
+from distrain.storage.outputs import atomic_dir
 from distrain.version import __version__
 
 FORMAT = 1
@@ -91,7 +91,7 @@ class SavedModel:
         if not isinstance(self.spec, EnsembleSpec):
             save_model(path, self.model, self.spec, self.schema, about=self.about, replace=replace)
             return
-        with whole_dir(path, replace=replace) as folder:
+        with atomic_dir(path, replace=replace) as folder:
             for number, member in enumerate(self.members):
                 member.save(folder / str(number))
             document = _document(ENSEMBLE_FORMAT, self.spec, self.schema, self.about)
@@ -136,7 +136,7 @@ def save_model(
         if not writer.writes:
             write_tensors(None, tensors, writer, after_slab)
             return
-        with whole_dir(path, replace=replace) as folder:
+        with atomic_dir(path, replace=replace) as folder:
             write_tensors(folder / WEIGHTS_FILE, tensors, writer, after_slab)
             (folder / MODEL_FILE).write_text(json.dumps(document, indent=2) + "\n")
             schema.save(folder / SCHEMA_FILE)
@@ -157,7 +157,7 @@ def _document(
 def model_tensors(model: ClickModel) -> dict[str, Tensor | Slabs]:
     """Return a model's current parameters by name, the tables in canonical form."""
     dense: dict[str, Tensor] = model.dense.state_dict(prefix="dense.")
-    model.embeddings.settle()
+    model.embeddings.apply_factor()
     weights = canonical_weights(model.embeddings)
     return dense | {f"embeddings.{name}": slabs for name, slabs in weights.items()}
 
@@ -273,7 +273,8 @@ def check_sizes(weights: TensorFile, described: Description) -> None:
     ]
     if problems:
         raise DataError(
-            "the weights do not fit the model:\n  " + "\n  ".join(first_of(problems, _MOST_SHOWN)),
+            "the weights do not fit the model:\n  "
+            + "\n  ".join(limit_lines(problems, _MOST_SHOWN)),
             where={"file": str(weights.path)},
             hint=f"{MODEL_FILE} and {WEIGHTS_FILE} come from different models.",
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from distrain.errors import InputError
-from distrain.formatting import first_of
+from distrain.formatting import limit_lines
 from distrain.jobs.job_view import JobView, Record
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.paths import absolute
@@ -18,7 +18,7 @@ from distrain.models.heads.retrieval import ItemRetrievalTask
 from distrain.models.saved_model import SavedModel
 from distrain.runs.summary import summarise
 from distrain.schema.column import Tags
-from distrain.storage.outputs import whole_dir
+from distrain.storage.outputs import atomic_dir
 from distrain.train.data.vocabularies import WORKFLOW, Vocabularies
 
 
@@ -50,7 +50,7 @@ def ensemble_of(members: Mapping[str, SavedModel]) -> SavedModel:
             raise InputError(
                 f"the ids of {one} differ in meaning from those of {name}: their data were "
                 "prepared with different workflows",
-                where={"columns": ", ".join(first_of(unlike, 5))},
+                where={"columns": ", ".join(limit_lines(unlike, 5))},
                 hint="Train all runs on data of one `distrain prep`.",
             )
     about = meaning.to_json()
@@ -94,7 +94,7 @@ def write_ensemble(
         auc_bound=report.auc_bound,
         targets=report.targets or None,
     )
-    with whole_dir(path, replace=replace) as folder:
+    with atomic_dir(path, replace=replace) as folder:
         paths = RunPaths(folder)
         about = {**saved.about, "valid": [absolute(one) for one in valid]}
         dataclasses.replace(saved, about=about).save(paths.model)
@@ -127,7 +127,7 @@ def _check_alike(
     if apart:
         raise InputError(
             f"{name} {what}, and all members of an ensemble must agree",
-            where={"differences": "; ".join(first_of(apart, 5))},
+            where={"differences": "; ".join(limit_lines(apart, 5))},
             hint="Leave it out, or train it on the data and targets of the others.",
         )
 

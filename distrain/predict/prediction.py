@@ -39,7 +39,7 @@ from distrain.prep.progress import ProgressCallback
 from distrain.prep.request import PrepResult
 from distrain.storage.folder import open_folder
 from distrain.storage.inputs import PARQUET_SUFFIXES, InputFile
-from distrain.storage.outputs import check_apart, check_output, whole_output
+from distrain.storage.outputs import atomic_output, check_inputs_outside, check_output
 from distrain.storage.retrying import RETRY_S, with_retries
 from distrain.storage.urls import is_remote
 
@@ -119,7 +119,7 @@ def predict(
     out = request.out if is_remote(request.out) else Path(request.out).absolute()
     with (
         checked.prepared(client, os.path.dirname(out), on_prepare) as rows_to_score,
-        whole_output(out, replace=request.overwrite) as folder,
+        atomic_output(out, replace=request.overwrite) as folder,
     ):
         cuts = rows_to_score.cuts
         scored = None
@@ -325,7 +325,7 @@ def check_request(request: PredictRequest) -> CheckedInputs:
 def _inputs(request: PredictRequest) -> CheckedInputs:
     saved, _ = model_for_worker(str(request.model_dir), "cpu")
     files, is_raw = files_to_score(request.inputs, saved, request.raw.is_raw)
-    check_apart(request.out, [request.model_dir, *(file.path for file in files)])
+    check_inputs_outside(request.out, [request.model_dir, *(file.path for file in files)])
     check_kept(request.keep, saved, is_raw)
     if is_raw:
         return CheckedInputs(saved, files, raw=_raw(request, saved, files))

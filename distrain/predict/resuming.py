@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from distrain.storage.identity import file_identity
-from distrain.storage.outputs import translated_errors, whole_file
+from distrain.storage.outputs import atomic_file, translated_errors
 from distrain.version import __version__
 
 _FINISHED = ".distrain-scores.json"
@@ -69,7 +69,7 @@ def open_scored(folder: Path, name: str) -> Path:
 def write_finished(folder: Path, name: str, files: Sequence[str]) -> None:
     """Write the file that marks `folder` as the finished scores `name`, in these files."""
     document = {"made_of": name, "size_bytes": _sizes(folder, files)}
-    with whole_file(folder / _FINISHED, sync=False) as partial:
+    with atomic_file(folder / _FINISHED, sync=False) as partial:
         partial.write_text(json.dumps(document) + "\n")
 
 

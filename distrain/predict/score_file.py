@@ -21,7 +21,7 @@ from distrain.predict.score_columns import score_columns, side_by_side
 from distrain.predict.side_columns import side_columns
 from distrain.storage.identity import file_identity
 from distrain.storage.inputs import open_input
-from distrain.storage.outputs import whole_file
+from distrain.storage.outputs import atomic_file
 from distrain.storage.retrying import RETRY_S
 from distrain.storage.urls import is_remote
 from distrain.train.checkpoint.manifest import MANIFEST_FILE
@@ -74,7 +74,7 @@ def score_file(
     kept = side_columns([source], columns, batch_rows, row_groups=row_groups)
     writer, pending = None, list[pa.Table]()
     with (
-        whole_file(target, make_folder=False) as partial,
+        atomic_file(target, make_folder=False) as partial,
         ExitStack() as opened,
         loader.epoch(0) as batches,
     ):
@@ -171,7 +171,7 @@ def join_pieces(pieces: Sequence[str], target: str, keep: bool = False) -> int:
     if local and Path(target).exists():  # complete: a worker that was lost later wrote it
         return int(pq.read_metadata(target).num_rows)
     rows = 0
-    with whole_file(target, make_folder=False) as partial, ExitStack() as opened:
+    with atomic_file(target, make_folder=False) as partial, ExitStack() as opened:
         writer = None
         for piece in pieces:
             with open_input(piece, retry_s=RETRY_S) as handle, pq.ParquetFile(handle) as file:

@@ -15,7 +15,7 @@ from distrain.errors import DataError, InputError
 from distrain.schema.criteo import LABEL
 from distrain.storage.inputs import open_input
 from distrain.storage.os_errors import reading_hint
-from distrain.storage.outputs import whole_file
+from distrain.storage.outputs import atomic_file
 from distrain.storage.retrying import RETRY_S, first_line
 from distrain.storage.urls import is_remote
 
@@ -127,7 +127,7 @@ def write_staged(path: str, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFil
     written.
     """
     with (
-        whole_file(path, make_folder=False, sync=False) as partial,
+        atomic_file(path, make_folder=False, sync=False) as partial,
         pa.OSFile(str(partial), "wb") as file,
         pa.ipc.new_file(file, schema) as writer,
     ):
@@ -228,7 +228,7 @@ def write_parquet(table: pa.Table, path: str, **settings: Any) -> None:
     The file's folder must exist: late tasks must not recreate the folder of an abandoned run.
     Raises `OutputError` if the file cannot be written.
     """
-    with whole_file(path, make_folder=False, sync=False) as partial:
+    with atomic_file(path, make_folder=False, sync=False) as partial:
         pq.write_table(table, partial, **settings)
 
 

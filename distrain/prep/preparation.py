@@ -58,11 +58,11 @@ from distrain.schema.criteo import LABEL
 from distrain.storage.folder import open_folder
 from distrain.storage.inputs import InputFile, list_inputs
 from distrain.storage.outputs import (
-    check_apart,
+    atomic_file,
+    atomic_output,
+    check_inputs_outside,
     check_writable,
     scratch_folder,
-    whole_file,
-    whole_output,
 )
 from distrain.storage.prefixes import refuse_unfinished
 from distrain.storage.retrying import RETRY_S, with_retries
@@ -98,7 +98,7 @@ def prepare(
     log_files = list_inputs(request.log, retry_s=RETRY_S) if request.log else []
     joins = request.features.document.joins if request.features is not None else ()
     read = [file.path for file in (*files, *valid_files, *log_files)]
-    check_apart(request.out, [*read, *(join.file for join in joins)])
+    check_inputs_outside(request.out, [*read, *(join.file for join in joins)])
     refuse_files(log_files, [*files, *valid_files], PREP_JSON)
     workflow = _workflow(request)
     memory = plan_memory(client, request.memory_bytes, request.block_bytes, workflow.has_tables)
@@ -109,7 +109,7 @@ def prepare(
         if request.overwrite or not out.exists():
             check_writable(out.parent)
     with (
-        whole_output(out, replace=request.overwrite) as folder,
+        atomic_output(out, replace=request.overwrite) as folder,
         _staging(request, folder) as staging,
     ):
         check_shared([folder, staging], client)
@@ -218,7 +218,7 @@ class _Run:
         )
         warnings = warnings_of(result, is_fitted_anew=self._request.saved_workflow is None)
         result = replace(result, warnings=tuple(warnings))
-        with whole_file(f"{self._folder}/{PREP_JSON}", sync=False) as partial_file:
+        with atomic_file(f"{self._folder}/{PREP_JSON}", sync=False) as partial_file:
             partial_file.write_text(json.dumps(result.to_json(), indent=1) + "\n")
         return result
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from distrain.formatting import some
+from distrain.formatting import join_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +57,7 @@ def warnings_of(result: PrepResult, is_fitted_anew: bool) -> Iterator[str]:
     rare = [f"{column} ({share:.0%})" for column, share in shares if share > _MOST_UNKNOWN]
     if rare:
         yield (
-            f"most training values of {some(rare, 5)} are out of vocabulary; lower "
+            f"most training values of {join_names(rare, 5)} are out of vocabulary; lower "
             "freq_threshold, or raise max_size or num_buckets"
         )
     for one in result.drifted:

@@ -37,7 +37,7 @@ class Values(NamedTuple):
     missing: Any = None
 
     @property
-    def gaps(self) -> Any:
+    def is_missing(self) -> Any:
         """The mask of missing values, bool `[rows]`; `x` must be an array."""
         return np.isnan(self.x) if self.missing is None else self.missing
 
@@ -46,7 +46,7 @@ class Values(NamedTuple):
         """The values as a list, with `None` for missing values."""
         if isinstance(self.x, list):
             return self.x
-        pairs = zip(self.x.tolist(), self.gaps.tolist(), strict=True)
+        pairs = zip(self.x.tolist(), self.is_missing.tolist(), strict=True)
         return [None if gap else value for value, gap in pairs]
 
 
@@ -58,7 +58,7 @@ def fill_missing(values: Values, step: Step, _: Any) -> Values:
     fill = step["value"]
     if isinstance(values.x, list):
         return Values([fill if value is None else value for value in values.x])
-    return Values(np.where(values.gaps, fill, values.x))
+    return Values(np.where(values.is_missing, fill, values.x))
 
 
 def clip(values: Values, step: Step, _: Any) -> Values:
@@ -84,12 +84,12 @@ def check_log(x: Any) -> None:
 def normalize(values: Values, step: Step, _: Any) -> Values:
     """Return (x - `mean`) / `std`, float64, and 0 for missing values."""
     x = values.x.astype(np.float64)
-    return Values(np.where(values.gaps, 0.0, (x - step["mean"]) / step["std"]))
+    return Values(np.where(values.is_missing, 0.0, (x - step["mean"]) / step["std"]))
 
 
 def missing_flag(values: Values, _step: Any, _: Any) -> Values:
     """Return 1 for missing values and 0 for others, float64."""
-    return Values(values.gaps.astype(np.float64))
+    return Values(values.is_missing.astype(np.float64))
 
 
 def bucketize(values: Values, step: Step, _: Any) -> Values:
@@ -98,7 +98,7 @@ def bucketize(values: Values, step: Step, _: Any) -> Values:
     The index is the number of `edges` that are at most x. With `log_square` it is x rounded down
     if the size of x is at most 2, else ln(|x|)² rounded down, plus 2, with the sign of x.
     """
-    x, gaps = values.x.astype(np.float64), values.gaps
+    x, is_missing = values.x.astype(np.float64), values.is_missing
     if step["log_square"]:
         size = np.abs(x)
         log_of = np.log(np.minimum(np.maximum(size, 2.0), np.finfo(np.float64).max))
@@ -106,7 +106,7 @@ def bucketize(values: Values, step: Step, _: Any) -> Values:
         buckets = np.where(size <= 2, np.floor(x), above)
     else:
         buckets = np.searchsorted(np.array(step["edges"], np.float64), x, side="right")
-    return Values(np.where(gaps, 0, buckets).astype(np.int64), gaps)
+    return Values(np.where(is_missing, 0, buckets).astype(np.int64), is_missing)
 
 
 def limits(values: Values, step: Step, _: Any) -> Values:

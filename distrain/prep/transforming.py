@@ -35,12 +35,12 @@ from distrain.prep.raw_lines import RAW_COLUMNS, TextLayout, with_words_as_numbe
 from distrain.prep.reading import saved_features
 from distrain.prep.request import SplitReport
 from distrain.prep.saved_vocabulary import SavedVocabulary
-from distrain.prep.updates.column_drift import Seen, seen_in
+from distrain.prep.updates.column_drift import ColumnStatistics, seen_in
 from distrain.prep.vocabulary import CATEGORIES, WORKFLOW_FILE
 from distrain.prep.workflow import HOLDS, Workflow
 from distrain.schema.criteo import LABEL
 from distrain.storage.identity import file_identity
-from distrain.storage.outputs import whole_file
+from distrain.storage.outputs import atomic_file
 from distrain.storage.urls import is_remote
 
 _INDEXED_BYTES = 64 << 20
@@ -57,7 +57,7 @@ class WrittenPart:
     missing: dict[str, int]
     # minimum and maximum length of the written lists, by list column
     list_lengths: dict[str, tuple[int, int]]
-    seen: Seen  # statistics of the transformed rows
+    seen: ColumnStatistics  # statistics of the transformed rows
     num_ones: int | None  # number of rows with label 1; `None` without binary labels
 
 
@@ -336,7 +336,7 @@ def split_report(written: Sequence[WrittenPart]) -> SplitReport:
     for part in written:
         missing.update(part.missing)
     shares = {column: round(missing[column] / rows, 6) for column in written[0].missing}
-    seen = Seen.of_all([part.seen for part in written])
+    seen = ColumnStatistics.of_all([part.seen for part in written])
     sources = tuple(part.source for part in written)
     ones = [part.num_ones for part in written if part.num_ones is not None]
     return SplitReport(
@@ -369,7 +369,7 @@ def _write(
     pieces = _in_windows(table, windows)
     schema = table.schema if history is None else history.append_to(table, _NOWHERE).schema
     with (
-        whole_file(output, make_folder=False, sync=False) as partial,
+        atomic_file(output, make_folder=False, sync=False) as partial,
         pq.ParquetWriter(partial, schema, **settings) as writer,
     ):
         for of_window in pieces:

@@ -32,7 +32,7 @@ from distrain.errors import DataError
 from distrain.prep.steps import FIRST_OOV_ID, NULL_ID, bucket_of, keys_of
 from distrain.storage.inputs import open_input
 from distrain.storage.os_errors import reading_hint
-from distrain.storage.outputs import whole_file
+from distrain.storage.outputs import atomic_file
 from distrain.storage.retrying import RETRY_S, first_line
 from distrain.storage.urls import is_remote
 
@@ -204,7 +204,7 @@ class RowGroupWriter:
 
         Raises `OutputError` if the file cannot be written.
         """
-        with whole_file(file, make_folder=False, sync=False) as partial:
+        with atomic_file(file, make_folder=False, sync=False) as partial:
             with pq.ParquetWriter(partial, schema, compression="zstd") as to:
                 writer = cls(to, num_rows)
                 yield writer
@@ -376,7 +376,7 @@ def readable(file: str) -> Iterator[None]:
 
 def write_table(table: pa.Table, file: str, **settings: Any) -> None:
     """Write a parquet file, which appears when it is complete; `settings` are those of pyarrow."""
-    with whole_file(file, make_folder=False, sync=False) as partial:
+    with atomic_file(file, make_folder=False, sync=False) as partial:
         pq.write_table(table, partial, **settings)
 
 
@@ -400,7 +400,7 @@ def copy_file(source: str, target: str) -> None:
     """
     with (
         open_input(source, retry_s=RETRY_S) as handle,
-        whole_file(target, make_folder=False, sync=False) as partial_file,
+        atomic_file(target, make_folder=False, sync=False) as partial_file,
         partial_file.open("wb") as copy,
     ):
         shutil.copyfileobj(handle, copy, 1 << 20)

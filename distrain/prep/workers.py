@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distrain.errors import ClusterError, DistrainError, OutputError
-from distrain.formatting import some
+from distrain.formatting import join_names
 from distrain.storage.outputs import translated_errors
 from distrain.storage.urls import is_remote
 
@@ -185,7 +185,7 @@ def check_shared(places: Sequence[str], client: Client) -> None:
         if blind:
             raise OutputError(
                 "workers cannot access this folder, which they need to exchange files",
-                where={"path": place, "workers on": some(blind, _MOST_NAMED)},
+                where={"path": place, "workers on": join_names(blind, _MOST_NAMED)},
                 hint="Name a folder on a filesystem that all workers share, or an object store: "
                 "--staging s3://BUCKET/PATH of `distrain prep` for temporary files, "
                 "--out for the rest. `predict` prepares raw rows next to --out, and `evaluate` in "

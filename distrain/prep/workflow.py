@@ -36,7 +36,7 @@ from distrain.prep.vocabulary import CATEGORIES, WORKFLOW_FILE, Vocabulary, is_t
 from distrain.schema.criteo import CATEGORICAL, CONTINUOUS, LABEL
 from distrain.storage.folder import open_folder
 from distrain.storage.inputs import read_bytes
-from distrain.storage.outputs import whole_file
+from distrain.storage.outputs import atomic_file
 
 VERSION = 1
 _OWN_KEYS = ("version", "groups", "history")
@@ -359,7 +359,7 @@ class Workflow:
         document = {**self.record, "version": VERSION, "groups": groups}
         if self.history is not None:
             document["history"] = self.history.to_json()
-        with whole_file(f"{folder}/{WORKFLOW_FILE}") as partial_file:
+        with atomic_file(f"{folder}/{WORKFLOW_FILE}") as partial_file:
             partial_file.write_text(json.dumps(document, indent=1) + "\n")
 
     @classmethod

@@ -33,13 +33,14 @@ from distrain.runs.validation import json_of, write_json
 
 _HEAD_BYTES = 2**16
 
-Left = Mapping[str, Any]  # the fields of a summary, or the result of `totals` or `left_before`
+# the fields of a summary, or the result of `totals` or `earlier_totals`
+SummaryFields = Mapping[str, Any]
 
 
 def begin_attempt(assignment: Assignment) -> AttemptFile:
     """Create and return the file of an attempt's records.
 
-    Its first line has the backend, and the result of `left_before` for the attempt's submission.
+    Its first line has the backend, and the result of `earlier_totals` for the attempt's submission.
     Begins the run folder if there is none. Raises `OutputError` if a file cannot be written, or if
     the folder holds the run of another job.
     """
@@ -58,16 +59,18 @@ def begin_attempt(assignment: Assignment) -> AttemptFile:
     return file
 
 
-def _earlier(folder: OpenRunFolder, summary: Left | None, first_attempt: int) -> Left:
-    """Return the result of `left_before`, reading only the attempts that it needs."""
+def _earlier(
+    folder: OpenRunFolder, summary: SummaryFields | None, first_attempt: int
+) -> SummaryFields:
+    """Return the result of `earlier_totals`, reading only the attempts that it needs."""
     numbers = numbers_of(folder)
     own = next((number for number in numbers if number >= first_attempt), None)
     if own is not None and (line := next(whole_lines(folder, own, _HEAD_BYTES), None)):
-        earlier: Left = json_of(line.decode()).get("earlier") or {}
+        earlier: SummaryFields = json_of(line.decode()).get("earlier") or {}
         return earlier
     before = [number for number in numbers if 0 < number < first_attempt]
     attempts = [read_attempt(folder, number) for number in before[-1:]]
-    return left_before(attempts, summary, first_attempt)
+    return earlier_totals(attempts, summary, first_attempt)
 
 
 def finish_run(paths: RunPaths, view: JobView, first_attempt: int) -> Summary:
@@ -88,15 +91,15 @@ def finish_run(paths: RunPaths, view: JobView, first_attempt: int) -> Summary:
     before = read_summary(paths)
     own = [attempt for attempt in attempts if attempt.number >= first_attempt]
     recorded = next((a.status["earlier"] for a in own if "earlier" in a.status), None)
-    earlier = recorded or left_before(attempts, before, first_attempt)
+    earlier = recorded or earlier_totals(attempts, before, first_attempt)
     summary = summarise(view, records_of(attempts), earlier)
     if not (view.reason and is_success(before) and not _trained(own)):
         write_json(paths.place_of(paths.summary), summary.to_json())
     return summary
 
 
-def left_before(
-    attempts: Sequence[AttemptRead], summary: Left | None, first_attempt: int
+def earlier_totals(
+    attempts: Sequence[AttemptRead], summary: SummaryFields | None, first_attempt: int
 ) -> dict[str, Any]:
     """Return `restarts`, `checkpoints` and `warm_start` of the submissions before `first_attempt`.
 
@@ -104,7 +107,7 @@ def left_before(
     summary, from the records of that attempt.
     """
     before = [attempt for attempt in attempts if 0 < attempt.number < first_attempt]
-    left: Left = summary or {}
+    left: SummaryFields = summary or {}
     if before and before[-1].number > (left.get("attempts") or 0):
         left = _left_off(before[-1])
     return {
@@ -133,7 +136,9 @@ def totals(attempt: AttemptRead) -> dict[str, Any]:
     }
 
 
-def as_it_stands(attempts: Sequence[AttemptRead], summary: Left | None) -> Left:
+def current_summary(
+    attempts: Sequence[AttemptRead], summary: SummaryFields | None
+) -> SummaryFields:
     """Return the run's summary; if the last attempt is newer, the `totals` of its file instead.
 
     An empty mapping if there is neither a summary nor an attempt.

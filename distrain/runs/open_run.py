@@ -10,15 +10,15 @@ from distrain.jobs.spec.job import JobSpec
 from distrain.runs.run_file import (
     RunFile,
     RunInUse,
-    alone_in,
     check_new_run,
+    exclusive_run_dir,
     is_finished,
     locked,
     read_run_file,
     remove_run,
     write_spec,
 )
-from distrain.storage.outputs import check_writable, whole_file
+from distrain.storage.outputs import atomic_file, check_writable
 
 
 class OpenRun(AbstractContextManager["OpenRun"]):
@@ -44,12 +44,12 @@ class OpenRun(AbstractContextManager["OpenRun"]):
         if self._spec_before is None:
             _forget(self.paths)
         else:
-            self.put_spec_back()
+            self.restore_spec()
 
-    def put_spec_back(self) -> None:
+    def restore_spec(self) -> None:
         """Restore the spec of a run whose resumption failed; does nothing for a new run."""
         if self._spec_before is not None:
-            with whole_file(self.paths.spec) as partial:
+            with atomic_file(self.paths.spec) as partial:
                 partial.write_bytes(self._spec_before)
 
 
@@ -66,7 +66,7 @@ def open_run(root: Path, spec: JobSpec, job_id: str, *, overwrite: bool = False)
     """
     paths = RunPaths(root)
     check_writable(root)
-    with alone_in(root), ExitStack() as unless_opened:
+    with exclusive_run_dir(root), ExitStack() as unless_opened:
         check_new_run(paths, overwrite=overwrite)
         if paths.run.exists():
             with locked(paths.run):
@@ -111,7 +111,7 @@ def _leave_service(paths: RunPaths) -> None:
             hint="Ask the service to cancel or resume the job. If it is gone for good, remove "
             '"service" from run.json.',
         )
-    with alone_in(paths.root):
+    with exclusive_run_dir(paths.root):
         replace(run, service=None).write(paths)
 
 

@@ -10,7 +10,7 @@ from distrain.jobs.job_view import Record, record_of_model
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.job import JobSpec
 from distrain.runs.attempts import EARLIER, read_attempts, records_of
-from distrain.runs.finish_run import as_it_stands
+from distrain.runs.finish_run import current_summary
 from distrain.runs.records.merging import add_up, stall_pct
 from distrain.runs.run_file import RunFile, read_run_and_spec, read_summary
 from distrain.runs.run_folder import RunFolder
@@ -124,7 +124,7 @@ def read_run_data(root: Path) -> RunData:
     with RunFolder(root) as folder:
         attempts = read_attempts(folder)
     records = tuple(records_of(attempts))
-    summary = as_it_stands(attempts, read_summary(paths))
+    summary = current_summary(attempts, read_summary(paths))
     is_served = run.service is not None and "state" not in summary
     newest = paths.attempt_records(attempts[-1].number if attempts else EARLIER)
     at_work = _is_locked(paths.run) or _is_locked(newest) or is_served

@@ -27,12 +27,12 @@ from distrain.runs.run_folder import NotInRun
 from distrain.runs.stored.folder import open_run_folder
 from distrain.runs.validation import json_of, parsed_outcome, read_outcome, write_json
 from distrain.storage.outputs import (
+    atomic_file,
     lock_now,
     locked_folder,
     no_pipe,
     read_file,
     translated_errors,
-    whole_file,
 )
 from distrain.storage.urls import is_remote
 from distrain.version import build, package_version
@@ -68,7 +68,7 @@ class RunFile:
 
 
 def write_spec(spec: JobSpec, paths: RunPaths) -> None:
-    with whole_file(paths.place_of(paths.spec)) as partial:
+    with atomic_file(paths.place_of(paths.spec)) as partial:
         partial.write_text(dump_yaml(spec.model_dump(mode="json")))
 
 
@@ -204,7 +204,7 @@ def is_finished(paths: RunPaths) -> bool:
         return max(folder.attempts(), default=0) <= (summary.get("attempts") or 0)
 
 
-def untrained(paths: RunPaths) -> str | None:
+def why_never_trained(paths: RunPaths) -> str | None:
     """Return the reason why a run's job failed or was cancelled before its first step.
 
     Another job may reuse such a run's directory, since there is no progress to resume from. Returns
@@ -243,7 +243,7 @@ def check_new_run(paths: RunPaths, *, overwrite: bool = False) -> None:
         locked(paths.run).close()
         if overwrite and read_run_file(paths).service is None:
             return
-    if (paths.spec.exists() or paths.run.exists()) and untrained(paths) is None:
+    if (paths.spec.exists() or paths.run.exists()) and why_never_trained(paths) is None:
         raise OutputError(
             "the run folder holds a run already",
             where={"path": str(paths.root)},
@@ -326,7 +326,7 @@ class RunInUse(OutputError):
     """Another command or a service uses the run in the folder."""
 
 
-def alone_in(root: Path) -> AbstractContextManager[None]:
+def exclusive_run_dir(root: Path) -> AbstractContextManager[None]:
     """Prevent other commands from beginning a run in a directory during a `with` block.
 
     Raises `RunInUse` if another command does so now.

@@ -9,7 +9,7 @@ from pydantic import BaseModel, TypeAdapter, create_model
 
 from distrain.jobs.job_view import Checkpoints, Record, record_from_json
 from distrain.runs.summary import Summary
-from distrain.storage.outputs import read_file, whole_file
+from distrain.storage.outputs import atomic_file, read_file
 
 
 class _Restart(BaseModel):
@@ -40,7 +40,7 @@ def json_of(text: str) -> Any:
 
 
 def write_json(path: str | Path, document: Mapping[str, Any]) -> None:
-    with whole_file(path) as partial:
+    with atomic_file(path) as partial:
         partial.write_text(json.dumps(document, indent=2) + "\n")
 
 

@@ -115,7 +115,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
             await scheduler.register_nanny_plugin(
                 None, dumps(NannyLeavePlugin()), NannyLeavePlugin.name, idempotent=True
             )
-        self._ticker = PeriodicCallback(lambda: self.tell(Tick()), TICK_MS)
+        self._ticker = PeriodicCallback(lambda: self.handle_stimulus(Tick()), TICK_MS)
         self._ticker.start()
         self._workers_changed()
 
@@ -155,8 +155,8 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         message = f"rank {rank}: its supervisor failed: {details.get('exception_text', '?')}"
         traceback = details.get("traceback_text") or None
         failure = RankFailed(rank, Reason.RANK_FAILED, message, traceback=traceback)
-        self.tell(Reported(job_id, attempt, failure))
-        self.tell(Reported(job_id, attempt, RankExited(rank, 1, stopped=False)))
+        self.handle_stimulus(Reported(job_id, attempt, failure))
+        self.handle_stimulus(Reported(job_id, attempt, RankExited(rank, 1, stopped=False)))
 
     def queue(
         self,
@@ -182,7 +182,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         self._forget_old_jobs()
         self.follow(job_id, first_attempt)
         priority = spec.queue.priority if priority is None else priority
-        self.tell(Submit(job_id, spec, run_dir, priority, first_attempt))
+        self.handle_stimulus(Submit(job_id, spec, run_dir, priority, first_attempt))
         return True
 
     def follow(self, job_id: str, first_attempt: int = 1) -> None:
@@ -211,7 +211,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
 
     def worker_leaves(self, worker: str, why: str, **_: object) -> None:
         """Handle a worker's message that it will leave the cluster; `why` says who stops it."""
-        self.tell(WorkerLeaving(worker, why))
+        self.handle_stimulus(WorkerLeaving(worker, why))
 
     def worker_runs(self, worker: str, build: str, **_: object) -> None:
         """Handle a worker's message about its build of distrain.
@@ -247,9 +247,9 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
             parsed = RankFailed(
                 rank, Reason.RANK_FAILED, f"{message}\n  hint: {hint}", traceback=traceback
             )
-        self.tell(Reported(job_id, attempt, parsed))
+        self.handle_stimulus(Reported(job_id, attempt, parsed))
 
-    def tell(self, stimulus: Stimulus) -> None:
+    def handle_stimulus(self, stimulus: Stimulus) -> None:
         """Pass a stimulus to the lifecycle, and carry out its instructions; never raises.
 
         An instruction that fails prevents neither the others nor the entries in the histories.
@@ -349,19 +349,19 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         except Exception as error:
             cause = str(error) if isinstance(error, DistrainError) else repr(error)
             message = f"the coordinator could not launch the gang: {cause}"
-            self.tell(LaunchFailed(job_id, attempt, message))
+            self.handle_stimulus(LaunchFailed(job_id, attempt, message))
 
     def _call_off(self, gang: LaunchGang) -> None:
         for placement in gang.placements:
             ended = RankExited(placement.world.rank, 0, stopped=True)
-            self.tell(Reported(gang.job_id, gang.attempt, ended))
+            self.handle_stimulus(Reported(gang.job_id, gang.attempt, ended))
 
     def _workers_changed(self, without: str | None = None) -> None:
         workers = {a: s for a, s in self.scheduler.workers.items() if a != without}
         same = {address for address in workers if self.builds.get(address) == build()}
         slots = frozenset(slot_of(workers[address]) for address in same)
         others = {address: self.builds.get(address, "") for address in workers.keys() - same}
-        self.tell(WorkersChanged(slots, other_builds(others)))
+        self.handle_stimulus(WorkersChanged(slots, other_builds(others)))
 
     def _forget_old_jobs(self) -> None:
         ended = [job_id for job_id, job in self.lifecycle.jobs.items() if job.state.is_final]

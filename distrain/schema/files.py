@@ -26,7 +26,7 @@ from distrain.schema.messages import (
 )
 from distrain.schema.textproto import Field, parse, render
 from distrain.storage.inputs import open_input, read_bytes
-from distrain.storage.outputs import whole_file
+from distrain.storage.outputs import atomic_file
 from distrain.storage.prefixes import refuse_unfinished
 from distrain.storage.urls import is_remote
 
@@ -98,7 +98,7 @@ def write_columns(columns: Sequence[ColumnSchema], path: str | Path) -> None:
                 text = json.dumps(write_json(message, kinds), indent=2, allow_nan=False) + "\n"
         except ValueError as error:  # a lone surrogate in a name, a NaN as a bound
             raise SchemaError(f"the schema cannot be written: {error}") from None
-    with whole_file(url or path) as partial:
+    with atomic_file(url or path) as partial:
         partial.write_text(text, encoding="utf-8")
 
 

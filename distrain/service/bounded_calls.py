@@ -21,16 +21,17 @@ class BoundedCalls:
         self._free = threading.BoundedSemaphore(most)
         self._running_since_s: list[float] = []
 
-    def result(self, work: Callable[[], Result], within_s: float) -> Result:
+    def result(self, work: Callable[[], Result], timeout_s: float) -> Result:
         """Return the result of `work`, or raise its error.
 
-        Raises NoAnswer if there is no result within `within_s`, which includes the wait for earlier
-        calls if `most` of them are running. Raises it at once if these have run for `within_s`
-        already: otherwise each call of a long series, for example one per job, would wait again.
+        Raises NoAnswer if there is no result within `timeout_s`, which includes the wait for
+        earlier calls if `most` of them are running. Raises it at once if these have run for
+        `timeout_s` already: otherwise each call of a long series, for example one per job, would
+        wait again.
         """
         now_s = time.monotonic()
-        late = [since_s for since_s in self._running_since_s if now_s - since_s >= within_s]
-        if len(late) >= self._most or not self._free.acquire(timeout=within_s):
+        late = [since_s for since_s in self._running_since_s if now_s - since_s >= timeout_s]
+        if len(late) >= self._most or not self._free.acquire(timeout=timeout_s):
             raise NoAnswer
         future, since_s = Future[Result](), time.monotonic()
         self._running_since_s.append(since_s)
@@ -45,7 +46,7 @@ class BoundedCalls:
                 self._free.release()
 
         threading.Thread(target=call, name=self._name, daemon=True).start()
-        wait([future], max(0.0, now_s + within_s - time.monotonic()))
+        wait([future], max(0.0, now_s + timeout_s - time.monotonic()))
         if not future.done():
             raise NoAnswer
         return future.result()

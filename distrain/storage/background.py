@@ -28,8 +28,8 @@ class BackgroundWriter:
         """Queue a call, which runs after all earlier ones. The call must not raise."""
         self._work.put(work)
 
-    async def done(self, within_s: float) -> bool:
-        """Wait for all calls queued so far; return True if they end within `within_s` seconds."""
+    async def done(self, timeout_s: float) -> bool:
+        """Wait for all calls queued so far; return True if they end within `timeout_s` seconds."""
         loop = asyncio.get_running_loop()
         done = asyncio.Event()
 
@@ -39,7 +39,7 @@ class BackgroundWriter:
 
         self.do(wake)
         try:
-            await asyncio.wait_for(done.wait(), within_s)
+            await asyncio.wait_for(done.wait(), timeout_s)
         except TimeoutError:
             return False
         return True
@@ -105,14 +105,14 @@ class Inbox(Generic[Item]):
         self._take(items, size, item)
 
 
-async def in_thread(work: Callable[[], Result], within_s: float, otherwise: Result) -> Result:
-    """Run a call in a thread; return its result, or `otherwise` after `within_s` seconds.
+async def in_thread(work: Callable[[], Result], timeout_s: float, otherwise: Result) -> Result:
+    """Run a call in a thread; return its result, or `otherwise` after `timeout_s` seconds.
 
     The call may hang, but must not raise.
     """
     answers: list[Result] = []
     writer = BackgroundWriter("distrain-look")
     writer.do(lambda: answers.append(work()))
-    await writer.done(within_s)
+    await writer.done(timeout_s)
     writer.close()
     return answers[0] if answers else otherwise

@@ -19,7 +19,7 @@ from pathlib import Path
 from distrain.errors import OutputError
 from distrain.storage.folder import sync_path
 from distrain.storage.os_errors import TOO_MANY_OPEN
-from distrain.storage.prefixes import check_prefix, held_prefix, whole_prefix
+from distrain.storage.prefixes import atomic_prefix, check_prefix, held_prefix
 from distrain.storage.unfinished import (
     make_locked,
     partial_name,
@@ -96,7 +96,7 @@ def read_file(path: Path, most_bytes: float = 2**26) -> bytes:
 
 
 @contextlib.contextmanager
-def whole_file(path: str | Path, *, make_folder: bool = True, sync: bool = True) -> Iterator[Path]:
+def atomic_file(path: str | Path, *, make_folder: bool = True, sync: bool = True) -> Iterator[Path]:
     """Context manager of a temporary path to write; on success it is synced and renamed to `path`.
 
     An existing file is replaced atomically; after an error `path` is unchanged.
@@ -105,7 +105,7 @@ def whole_file(path: str | Path, *, make_folder: bool = True, sync: bool = True)
         path: For a URL, a `str`: the content is written to a local unlinked file, then uploaded.
         make_folder: Create the file's folder if missing. A task that writes to its caller's folder
             passes False, since it must not recreate a folder that its caller has abandoned.
-        sync: Pass False inside a `whole_dir`, which syncs all its files at the end.
+        sync: Pass False inside an `atomic_dir`, which syncs all its files at the end.
 
     Raises:
         OutputError: The file could not be written.
@@ -134,23 +134,23 @@ def whole_file(path: str | Path, *, make_folder: bool = True, sync: bool = True)
 
 
 @contextlib.contextmanager
-def whole_output(path: str | Path, *, replace: bool = False) -> Iterator[str]:
-    """Context manager of a path or URL to fill: `whole_dir` for a path, `whole_prefix` for a URL.
+def atomic_output(path: str | Path, *, replace: bool = False) -> Iterator[str]:
+    """Context manager of a path or URL to fill: `atomic_dir` for a path, `atomic_prefix` for a URL.
 
     An output in an object store is never replaced, even with `replace`. For a URL, also raises
     `OutputError` if objects are there that are not an output, and `Unavailable` if the store does
     not answer.
     """
     if is_remote(path) and isinstance(path, str):
-        with whole_prefix(path) as url:
+        with atomic_prefix(path) as url:
             yield url
     else:
-        with whole_dir(path, replace=replace) as folder:
+        with atomic_dir(path, replace=replace) as folder:
             yield str(folder)
 
 
 @contextlib.contextmanager
-def whole_dir(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
+def atomic_dir(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
     """Context manager of a temporary folder to fill; on success it is synced and renamed to `path`.
 
     Errors name a file by its final name. After an error the folder is renamed before it is removed,
@@ -202,7 +202,7 @@ def _refuse_url(path: str | Path) -> None:
 
 
 def check_free(path: str | Path, replace: bool) -> None:
-    """Raise the error with which `whole_dir` would reject `path`, before any work is done."""
+    """Raise the error with which `atomic_dir` would reject `path`, before any work is done."""
     final = Path(path)
     _refuse_url(final)
     with translated_errors(final):
@@ -211,14 +211,14 @@ def check_free(path: str | Path, replace: bool) -> None:
 
 
 def check_output(path: str | Path, replace: bool) -> None:
-    """Raise the error with which `whole_output` would reject `path`, before any work is done."""
+    """Raise the error with which `atomic_output` would reject `path`, before any work is done."""
     if is_remote(path) and isinstance(path, str):
         check_prefix(path)
     else:
         check_free(path, replace)
 
 
-def check_apart(path: str | Path, inputs: Iterable[str | Path]) -> None:
+def check_inputs_outside(path: str | Path, inputs: Iterable[str | Path]) -> None:
     """Raise an `OutputError` if an input is in the output's folder: replacing would remove it.
 
     An input that is the output itself counts, too. Inputs at URLs are only compared with an output

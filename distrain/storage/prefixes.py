@@ -34,10 +34,10 @@ _READ_ONLY = {"http", "https", "ftp", "data", "github"}
 
 
 @contextlib.contextmanager
-def whole_prefix(url: str) -> Iterator[str]:
+def atomic_prefix(url: str) -> Iterator[str]:
     """Context manager of a prefix to fill; on success its objects get their names under `url`.
 
-    A finished output is never replaced. Raises the errors of `whole_output`.
+    A finished output is never replaced. Raises the errors of `atomic_output`.
     """
     url = url.rstrip("/")
     with _claimed(url) as claim, _removed(f"{url}/{UNFINISHED}{claim.id}") as place:
@@ -75,7 +75,7 @@ _HELD = "distrain-staging-"
 
 
 def check_prefix(url: str) -> None:
-    """Raise the error with which `whole_prefix` would reject a URL, before any work is done."""
+    """Raise the error with which `atomic_prefix` would reject a URL, before any work is done."""
     url = url.rstrip("/")
     with sent_errors(url):
         _found(url)

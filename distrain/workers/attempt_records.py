@@ -58,13 +58,13 @@ class AttemptRecords:
         """Note that the coordinator has sent the last lines, so that `close` need not wait."""
         self._ended.set()
 
-    async def close(self, within_s: float = END_S) -> None:
-        """Wait up to `within_s` for the call of `end`, write the pending lines, and close the file.
+    async def close(self, timeout_s: float = END_S) -> None:
+        """Wait up to `timeout_s` for the call of `end`, write pending lines, and close the file.
 
         Never raises; lines that cannot be written are lost. Waits at most `CLOSE_S` for the writes.
         """
         with suppress(TimeoutError):  # the coordinator is gone
-            await asyncio.wait_for(self._ended.wait(), within_s)
+            await asyncio.wait_for(self._ended.wait(), timeout_s)
         self._writer.do(self._close)
         await self._writer.done(CLOSE_S)
         self._writer.close()

@@ -83,7 +83,7 @@ def errors_recorded(folder: Path, started: StartedCluster) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def only_one(file: Path) -> Iterator[bool]:
+def try_lock(file: Path) -> Iterator[bool]:
     """Lock a file during the block, without waiting; yield whether this process got the lock.
 
     It does not if the file is locked, even by an outer block in the same process. Creates the file

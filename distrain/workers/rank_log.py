@@ -130,13 +130,13 @@ class RankLogWriter:
         self._error: OSError | None = None
         self._last_bytes = bytearray()
 
-    async def open(self, within_s: float) -> None:
-        """Open the log. If that takes longer than `within_s`, return; output then waits for it.
+    async def open(self, timeout_s: float) -> None:
+        """Open the log. If that takes longer than `timeout_s`, return; output then waits for it.
 
         Raises `OSError` if the log cannot be opened.
         """
         self._writer.do(self._open)
-        await self._writer.done(within_s)
+        await self._writer.done(timeout_s)
         if self._error is not None:
             raise self._error
 

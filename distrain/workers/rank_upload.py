@@ -57,13 +57,13 @@ class RankUpload:
             self._trouble = ""
             return True
 
-    def close(self, within_s: float) -> None:
+    def close(self, timeout_s: float) -> None:
         """Have the thread upload the remaining files and, if that succeeds, remove their folder.
 
-        Waits for the thread for at most `within_s`.
+        Waits for the thread for at most `timeout_s`.
         """
         self._ending.set()
-        self._thread.join(within_s)
+        self._thread.join(timeout_s)
         if self._thread.is_alive():
             log.warning("%s does not answer: a rank's remaining files stay here", self._paths.store)
 

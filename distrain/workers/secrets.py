@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from distrain.errors import ClusterError
-from distrain.storage.outputs import whole_file
+from distrain.storage.outputs import atomic_file
 
 PRIVATE_MODE = 0o600
 TOKEN_VARIABLE = "DISTRAIN_DASHBOARD_TOKEN"
@@ -103,7 +103,7 @@ def write_certificate(path: Path) -> None:
 
 def write_private(path: Path, text: bytes) -> None:
     """Write or replace a file that only this user can read."""
-    with whole_file(path) as partial:
+    with atomic_file(path) as partial:
         made = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_MODE)
         with open(made, "wb") as file:
             file.write(text)

@@ -19,7 +19,7 @@ from distrain.workers.cluster_file import (
     ProcessId,
     StartedCluster,
     errors_recorded,
-    only_one,
+    try_lock,
     write_started,
 )
 from distrain.workers.local import count_gpus, local_cluster
@@ -37,7 +37,7 @@ def main(args: list[str] | None = None) -> int:
     given = parser.parse_args(args)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
-        with on_sigterm(), only_one(given.folder / "alive.lock") as is_it:
+        with on_sigterm(), try_lock(given.folder / "alive.lock") as is_it:
             if not is_it:
                 logging.info("another process already runs the cluster of %s", given.folder)
                 return 0

@@ -8,7 +8,7 @@ from bokeh.models import ColumnDataSource
 from hypothesis import given, strategies as st
 from made_documents import MadeDocuments, job
 
-from distrain.scheduler.dashboard.panel import KEPT_POINTS, bring_up_to_date, extend
+from distrain.scheduler.dashboard.panel import KEPT_POINTS, extend, update_source
 from distrain.scheduler.dashboard.watching import Watch, pick
 
 CELLS = st.lists(st.integers(0, 2), max_size=4)
@@ -17,7 +17,7 @@ CELLS = st.lists(st.integers(0, 2), max_size=4)
 @given(CELLS, CELLS)
 def test_a_change_leads_from_old_to_new(old: list[int], new: list[int]) -> None:
     source = ColumnDataSource({"a": list(old), "b": list(old)})
-    bring_up_to_date(source, {"a": list(new), "b": list(new)})
+    update_source(source, {"a": list(new), "b": list(new)})
     assert {name: list(values) for name, values in source.data.items()} == {"a": new, "b": new}
 
 
@@ -29,7 +29,7 @@ def test_the_smallest_change_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
         )
 
     def change(new: dict[str, list[Any]]) -> bool:
-        return bring_up_to_date(ColumnDataSource({"a": [1, 2], "b": ["x", "y"]}), new)
+        return update_source(ColumnDataSource({"a": [1, 2], "b": ["x", "y"]}), new)
 
     assert not change({"a": [1, 2], "b": ["x", "y"]})
     assert not change({"a": [1, 2], "b": ["x", "z"]})
@@ -62,16 +62,16 @@ def test_the_running_job_is_followed_until_somebody_picks_another() -> None:
 def test_a_look_brings_only_what_is_new() -> None:
     documents = MadeDocuments(job("b"), job("a", "succeeded"))
     watch = Watch(lambda: documents)
-    first = watch.look()
+    first = watch.refresh()
     assert (first.replaces, first.metrics["train"]["step"]) == (True, [1])
     documents.steps["b"] = 3
-    second = watch.look()
+    second = watch.refresh()
     assert (second.replaces, second.metrics["train"]["step"]) == (False, [2, 3])
-    assert (watch.look().metrics["train"]["step"], watch.look().replaces) == ([], False)
+    assert (watch.refresh().metrics["train"]["step"], watch.refresh().replaces) == ([], False)
     documents.generation += 1
-    assert watch.look().replaces, "points were taken back"
+    assert watch.refresh().replaces, "points were taken back"
     watch.wanted = "a"
-    third = watch.look()
+    third = watch.refresh()
     assert third.replaces
     assert third.job is not None
     assert third.job["id"] == "a"
@@ -81,12 +81,12 @@ def test_a_look_brings_only_what_is_new() -> None:
 def test_a_job_that_is_not_there_is_missing_until_it_comes() -> None:
     documents = MadeDocuments(job("b"))
     watch = Watch(lambda: documents, "nosuch")
-    view = watch.look()
+    view = watch.refresh()
     assert (view.job, view.missing, view.metrics) == (None, "nosuch", {})
     assert [entry["id"] for entry in view.jobs] == ["b"]
     documents.entries.append(job("nosuch"))
     documents.steps["nosuch"] = 1
-    view = watch.look()
+    view = watch.refresh()
     assert view.job is not None
     assert (view.job["id"], view.missing, view.replaces) == ("nosuch", "", True)
 
@@ -94,9 +94,9 @@ def test_a_job_that_is_not_there_is_missing_until_it_comes() -> None:
 def test_a_scheduler_without_jobs_or_without_a_coordinator() -> None:
     found: list[Any] = [None]
     watch = Watch(lambda: found[0])
-    assert watch.look().job is None
+    assert watch.refresh().job is None
     for documents, replaces in ((MadeDocuments(), False), (MadeDocuments(job("b")), True)):
         found[0] = documents
-        assert watch.look().replaces == replaces
+        assert watch.refresh().replaces == replaces
     found[0] = MadeDocuments()
-    assert (watch.look().job, watch.look().jobs) == (None, [])
+    assert (watch.refresh().job, watch.refresh().jobs) == (None, [])

@@ -25,14 +25,14 @@ def documents() -> MadeDocuments:
 @pytest.fixture
 def page(documents: MadeDocuments) -> Iterator[TrainingPage]:
     page = TrainingPage(Watch(lambda: documents), "tcp://a:1")
-    page.look()
+    page.refresh()
     return page
 
 
 def changes_of_a_look(page: TrainingPage, doc: Document) -> list[DocumentPatchedEvent]:
     seen: list[DocumentPatchedEvent] = []
     doc.on_change(seen.append)
-    page.look()
+    page.refresh()
     doc.remove_on_change(seen.append)
     return seen
 
@@ -70,7 +70,7 @@ def test_another_job_is_picked_in_the_selector_and_in_the_table(
     assert "running" in head.text
     documents.entries.insert(0, job("c", "pending"))
     documents.steps["c"] = 1
-    page.look()
+    page.refresh()
     assert table.source.selected.indices == [1], "the same job, one row further down"
     assert [value for value, _ in select.options] == ["", "c", "b", "a"]
 
@@ -96,14 +96,14 @@ def test_curves_can_be_drawn_over_rows_or_time(page: TrainingPage) -> None:
 def test_all_losses_are_in_range_but_a_wild_start(documents: MadeDocuments) -> None:
     documents.steps["b"] = 100  # 1, 1/2, ..., 1/100
     page = TrainingPage(Watch(lambda: documents), "tcp://a:1")
-    page.look()
+    page.refresh()
     drawn = page.root.select_one({"name": "loss"})
     assert drawn.y_range.start < 0.01
     assert 1 / 5 < drawn.y_range.end < 1.0
     assert re.fullmatch(r"Loss \(\d at the start outside\)", drawn.title.text)
     documents.valid["b"] = 3.0
     documents.generation += 1
-    page.look()
+    page.refresh()
     assert drawn.y_range.end > 3.0
     assert drawn.title.text == "Loss"
 
@@ -124,12 +124,12 @@ def test_another_job_is_laid_over_and_taken_away(documents: MadeDocuments) -> No
     def points() -> list[int]:
         return [len(line.data_source.data["step"]) for line in dashed]
 
-    page.look()
+    page.refresh()
     assert points() == [7, 7, 7, 7]
     assert "compared with a: succeeded" in head.text
     assert "b: running" in head.text or "clicks: running" in head.text
     documents.steps["a"] = 8
-    page.look()
+    page.refresh()
     assert points() == [8, 8, 8, 8]
     models["with"].value = ""
     assert points() == [0, 0, 0, 0]
@@ -145,14 +145,14 @@ def test_a_page_that_is_open_for_days_does_not_grow(documents: MadeDocuments) ->
         points = max(len(values) for s in sources for values in s.data.values())
         return len(found), points
 
-    page.look()
+    page.refresh()
     models, _ = models_and_points()
     select = named(page)["job"]
     for _ in range(20):
         documents.steps["b"] += 100
         if documents.steps["b"] > 512:
             documents.steps["b"], documents.generation = 256, documents.generation + 1
-        page.look()
+        page.refresh()
         select.value = "a" if select.value != "a" else "b"
     now, points = models_and_points()
     assert now == models
@@ -161,10 +161,10 @@ def test_a_page_that_is_open_for_days_does_not_grow(documents: MadeDocuments) ->
 
 def test_a_closed_page_is_forgotten(documents: MadeDocuments) -> None:
     page = TrainingPage(Watch(lambda: documents), "tcp://a:1")
-    page.look()
+    page.refresh()
     doc = Document()
     doc.add_root(page.root)
-    doc.add_periodic_callback(page.look, 1_000)
+    doc.add_periodic_callback(page.refresh, 1_000)
     left = weakref.ref(page)
     doc.clear()
     del page, doc

@@ -122,7 +122,7 @@ def test_the_consumers_stream_waits_for_a_late_copy(dataset: Dataset, reader: st
     host = list(Loader(dataset, batch_size=4_000))
     device = resolve_device("cuda")
     assert device is not None
-    with CudaStreams(device).beside():
+    with CudaStreams(device).on_side_stream():
         torch.cuda._sleep(LONG_CYCLES)
     with Loader(dataset, batch_size=4_000, device="cuda", reader=reader) as loader:
         sums = [batch.categorical.sum() for batch in loader]

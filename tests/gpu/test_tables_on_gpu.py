@@ -10,7 +10,7 @@ from distrain.jobs.spec import TrainSpec
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.models.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn
 from distrain.train.step.open_report import OpenReport
-from distrain.train.step.routing import Routed
+from distrain.train.step.routing import RoutedBatch
 from distrain.train.step.step import TrainStep
 from distrain.train.timing.phases import PhaseClock
 
@@ -96,7 +96,7 @@ def test_a_steady_step_never_makes_the_host_wait(device, kind, train, dtype):
     def take(number):
         batch, route = batches[number], routes[number]
         (logits,), loss = step(batch, ROWS, 0.1 / (1 + number), PhaseClock(), route)
-        window.add(number, Routed(batch, route, 0.0), (logits,), loss)
+        window.add(number, RoutedBatch(batch, route, 0.0), (logits,), loss)
 
     take(0)
     take(1)

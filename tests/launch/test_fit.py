@@ -23,7 +23,7 @@ from distrain.errors import ClusterError, JobError, SpecError
 from distrain.jobs.job_view import JobView, Record
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.states import JobState
-from distrain.launch.notebook import NotebookProgress, progress_here
+from distrain.launch.notebook import NotebookProgress, default_progress
 from distrain.launch.reporting import LoggedProgress
 from distrain.metrics import Metric
 from distrain.models import Blueprint, Embeddings, InputBlock
@@ -477,11 +477,11 @@ def test_a_notebook_shows_what_a_job_waits_for_and_no_markup_of_others(monkeypat
 
 def test_elsewhere_progress_is_lines_on_a_terminal_or_in_the_log(monkeypatch, caplog, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    progress_here().say("on a terminal")
+    default_progress().say("on a terminal")
     assert capsys.readouterr().err == "on a terminal\n"
     monkeypatch.setattr(sys.stderr, "isatty", lambda: False, raising=False)
     with caplog.at_level("INFO", "distrain"):
-        progress_here().say("in the log")
+        default_progress().say("in the log")
     assert caplog.messages == ["in the log"]
     assert capsys.readouterr().err == ""
 

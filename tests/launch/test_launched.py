@@ -57,7 +57,7 @@ def test_a_directory_with_another_job_is_refused(
     spec = make_spec(prepared, "resources.backend=env")
     with open_run(tmp_path / "run", spec, "begun"):
         pass
-    monkeypatch.setattr("distrain.launch.resuming.untrained", lambda paths: None)
+    monkeypatch.setattr("distrain.launch.resuming.why_never_trained", lambda paths: None)
     monkeypatch.setattr(Launch, "join", lambda self: None)
     gang = Gang(Launch(World(0, 2), Rendezvous("host", 1, "")))
     job_id, same, resumed = resume_or_begin(

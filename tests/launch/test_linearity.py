@@ -21,11 +21,11 @@ from distrain.launch.tables import TableRequest, job_of_table
 from distrain.models import Blueprint, Embeddings, InputBlock
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.models.heads.tasks import RegressionTask
-from distrain.prep.features.inference.user_choices import Asked
+from distrain.prep.features.inference.user_choices import UserChoices
 from distrain.schema import Schema
 
 Floats = NDArray[np.float64]
-ASKED = Asked(("target",))
+ASKED = UserChoices(("target",))
 NETWORK_RATE = 0.001
 
 

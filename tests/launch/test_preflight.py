@@ -17,7 +17,7 @@ from small_jobs import make_spec, small_document
 from distrain.cli.main import cli
 from distrain.errors import DistrainError, SpecError
 from distrain.launch.job_checks import JobChecks
-from distrain.launch.spec_warnings import surprises
+from distrain.launch.spec_warnings import spec_warnings
 from distrain.models import Blueprint, Embeddings, InputBlock
 from distrain.models.blocks import MLPBlock, ParallelBlock
 from distrain.models.heads import ItemRetrievalTask
@@ -144,7 +144,7 @@ def test_a_taken_run_directory_and_a_bad_sink_are_told_together(job: Path) -> No
 
 
 def inputs_of(rows: int) -> Inputs:
-    """What `surprises` reads of training rows that have no file."""
+    """What `spec_warnings` reads of training rows that have no file."""
     train = SimpleNamespace(num_rows=rows, only_label=None)
     return SimpleNamespace(train=train, valid=None, schema=Schema(()))  # type: ignore[return-value]
 
@@ -171,7 +171,7 @@ def test_a_job_of_few_steps_is_told_the_settings_with_which_it_learns(
     settings = ["max_steps=null", *settings]
     spec = make_spec(tmp_path, *(f"train.{setting}" for setting in settings))
     inputs = inputs_of(10_500)
-    told = [note for note in surprises(spec, inputs) if "train." in note]
+    told = [note for note in spec_warnings(spec, inputs) if "train." in note]
     assert [note.partition("set ")[2] for note in told] == ([remedy] if remedy else [])
 
 
@@ -194,7 +194,7 @@ def test_options_without_an_effect_are_noted(
     train = "train={max_steps: null, global_batch_size: 512, epochs: 15}"
     stopping = ["train.early_stopping={metric: auc}"] if settings.startswith("evaluate") else []
     spec = make_spec(tmp_path, train, "evaluate.every_steps=null", *stopping, *settings.split(";"))
-    notes = surprises(spec, inputs_of(10_500))
+    notes = spec_warnings(spec, inputs_of(10_500))
     assert any(told in note for note in notes) if told else not notes
 
 
@@ -208,7 +208,7 @@ def test_windows_of_few_steps_are_noted(prepared: Path, batch_rows: int, told: s
         "data={windows: {by: file}, drop_last: true}",
         *(f"data.{split}={prepared / split}" for split in ("train", "valid")),
     )
-    notes = [note for note in surprises(spec, read_inputs(spec)) if "windows" in note]
+    notes = [note for note in spec_warnings(spec, read_inputs(spec)) if "windows" in note]
     assert [note for note in notes if told and told in note] if told else not notes
 
 

@@ -90,7 +90,7 @@ def test_a_run_directory_that_gets_full_at_once_is_as_it_was(
         open_run(run.run_dir, run.spec, "test-1")
     assert not run.run_dir.exists()
     monkeypatch.undo()
-    monkeypatch.setattr("distrain.train.data.job_tables.hand_on", full)
+    monkeypatch.setattr("distrain.train.data.job_tables.write_tables", full)
     with pytest.raises(OutputError):
         train(run, LoggedProgress())
     assert not run.run_dir.exists()

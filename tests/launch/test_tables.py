@@ -26,9 +26,9 @@ from distrain.errors import DataError, DistrainError, InputError, OutputError, S
 from distrain.jobs.spec import load_spec
 from distrain.jobs.spec.load import check_overrides, parse_spec
 from distrain.launch.reporting import LoggedProgress
-from distrain.launch.tables import TableRequest, asked_of, job_of_table
+from distrain.launch.tables import TableRequest, job_of_table, make_user_choices
 from distrain.prep import FeatureConfig
-from distrain.prep.features.inference.user_choices import Asked
+from distrain.prep.features.inference.user_choices import UserChoices
 from distrain.prep.rows_in_memory import table_of
 from distrain.train.step.learning_rate import lr_at
 
@@ -96,7 +96,7 @@ def test_every_form_of_a_table_gives_the_same_rows_and_is_prepared_once(table, t
     kept = tmp_path / "kept"
     jobs, folders = {}, {}
     for name, form in forms.items():
-        jobs[name] = job_of_table(TableRequest(form, kept, Asked(("bought",))), print)
+        jobs[name] = job_of_table(TableRequest(form, kept, UserChoices(("bought",))), print)
         folders[name] = {*kept.glob("data-*")}
     assert folders["frame"] == folders["again"], "rows were prepared a second time"
     expected = rows_of(jobs["frame"])
@@ -110,7 +110,7 @@ def test_dates_as_text_give_the_same_rows_in_every_form_of_a_table(table, tmp_pa
     dated.to_parquet(tmp_path / "rows.parquet")
     dated.to_csv(tmp_path / "rows.csv", index=False)
     forms = (dated, tmp_path / "rows.parquet", tmp_path / "rows.csv")
-    asked = Asked(("bought",), time="at")
+    asked = UserChoices(("bought",), time="at")
     rows = [rows_of(job_of_table(TableRequest(form, tmp_path, asked), print)) for form in forms]
     assert any(name.startswith("at_") for name in rows[0].column_names)
     assert all(one.equals(rows[0]) for one in rows)
@@ -127,7 +127,7 @@ def made(wanted, *_):
 
 if sys.argv[3] == "hangs":
     tables.prepare = made
-request = tables.TableRequest(sys.argv[1], Path(sys.argv[2]), tables.Asked(("bought",)))
+request = tables.TableRequest(sys.argv[1], Path(sys.argv[2]), tables.UserChoices(("bought",)))
 job = tables.job_of_table(request, lambda text: print(text, flush=True))
 print("prepared" if job.prepared else "used", job.document["data"]["train"], flush=True)
 """
@@ -174,7 +174,7 @@ def test_whole_numbers_that_float64_rounds_are_different_labels(tmp_path, first,
     rows = pd.DataFrame({"id": draw.astype(str), "seen": first + draw})
     rows.to_csv(tmp_path / "rows.csv", index=False)
     rows = rows if form == "frame" else tmp_path / "rows.csv"
-    request = TableRequest(rows, tmp_path / "kept", Asked(("seen",), valid=30))
+    request = TableRequest(rows, tmp_path / "kept", UserChoices(("seen",), valid=30))
     job = job_of_table(request, print)
     assert pq.read_table(*job.document["data"]["train"])["label"].to_pylist() == [*draw[:-30]]
 
@@ -262,7 +262,9 @@ def test_bad_lines_stop_or_are_dropped_up_to_a_share(table, tmp_path):
         assert (done.exit_code == 0) == is_accepted
         assert isinstance(done.exception, DataError | None), done.exception
         kept += [*(tmp_path / name / ".prepared").glob("data-*/train")] if is_accepted else []
-    request = TableRequest(tmp_path / "rows.csv", tmp_path / "c", Asked(("bought",)), max_bad=0.01)
+    request = TableRequest(
+        tmp_path / "rows.csv", tmp_path / "c", UserChoices(("bought",)), max_bad=0.01
+    )
     assert job_of_table(request, print).prepared.bad_lines.count == 1
     again = job_of_table(request, print)  # with the rows that are prepared
     assert any(line.startswith("bad lines: 1 ") for line in again.decisions)
@@ -281,7 +283,7 @@ def test_rows_left_out_and_warnings_are_repeated_when_prepared_rows_are_used_aga
     rows = table.assign(
         bought=table["bought"].mask(unlabelled), price=table["price"].mask(last, 1e6)
     )
-    request = TableRequest(rows, tmp_path, Asked(("bought",), valid=180))
+    request = TableRequest(rows, tmp_path, UserChoices(("bought",), valid=180))
     first, again = (job_of_table(request, print) for _ in range(2))
     assert (first.prepared.unlabelled, again.prepared) == (unlabelled.sum(), None)
     assert any(f" {unlabelled.sum()} left out" in decision for decision in first.decisions)
@@ -395,7 +397,7 @@ def test_odd_values_are_reported_before_rows_are_prepared(table, tmp_path, rows)
     odd = table.assign(price=table["price"].astype(str))
     odd.loc[:rows, "price"] = "dear"
     with pytest.raises(DataError) as refused:
-        job_of_table(TableRequest(odd, tmp_path, Asked(("bought",))), said.append)
+        job_of_table(TableRequest(odd, tmp_path, UserChoices(("bought",))), said.append)
     assert refused.value.where["row (from 0)"] == 0
     assert [text.startswith("warning: price") for text in said] == [True]
 
@@ -435,7 +437,7 @@ def test_the_learning_rate_decays_in_the_second_half_of_the_steps_that_are_set(
 ):
     kept = tmp_path_factory.getbasetemp() / "decay"
     words = tuple(f"{name}={value}" for name, value in length.items())
-    request = TableRequest(table, kept, Asked(("bought",), valid=False), overrides=words)
+    request = TableRequest(table, kept, UserChoices(("bought",), valid=False), overrides=words)
     job = job_of_table(request, print)
     train = parse_spec(job.document, words).train
     steps = train.num_epochs * -(-ROWS // train.batch_rows)
@@ -522,14 +524,14 @@ def test_columns_may_be_named_by_numbers_of_numpy(table, tmp_path):
         numbered.columns.to_numpy()[table.columns.get_loc(name)]
         for name in ("bought", "at", "weight")
     )
-    asked, _ = asked_of(target, time=time, weight=weight)
+    asked, _ = make_user_choices(target, time=time, weight=weight)
     job = job_of_table(TableRequest(numbered, tmp_path / "kept", asked), print)
     document = FeatureConfig.parse(yaml.safe_load(job.features)).document
     assert (document.target.column, document.weight) == (str(target), str(weight))
 
 
 def test_no_validation_may_be_said_with_a_truth_value_of_numpy():
-    assert asked_of("bought", valid=np.False_) == asked_of("bought", valid=False)
+    assert make_user_choices("bought", valid=np.False_) == make_user_choices("bought", valid=False)
 
 
 def test_runs_become_single_values():

@@ -4,7 +4,7 @@ import numpy as np
 from wording import Wording
 
 from distrain.errors import SpecError
-from distrain.loader.filling.schedule import ChunkDealer, Deal, Load
+from distrain.loader.filling.schedule import Load, RowAssigner, RowAssignment
 from distrain.loader.partition.epoch_plan import EpochPlan
 from distrain.loader.partition.row_order import Chunk, Piece, chunk_order, row_permutation
 
@@ -12,15 +12,17 @@ Place = tuple[int, int]  # step, place in the rank's batch
 Row = tuple[int, int]  # row group, row in it
 
 
-def written(deal: Deal, group: int) -> list[tuple[Place, Row]]:
+def written(assignment: RowAssignment, group: int) -> list[tuple[Place, Row]]:
     """What a deal says, one row at a time."""
     result: list[tuple[Place, Row]] = []
-    for step, start, count in zip(deal.steps, deal.starts, deal.counts, strict=True):
+    for step, start, count in zip(
+        assignment.steps, assignment.starts, assignment.counts, strict=True
+    ):
         for number in range(count):
             entry = len(result)
-            place = deal.places[entry] if len(deal.places) else number
-            result.append(((int(step), int(start + place)), (group, int(deal.rows[entry]))))
-    assert len(result) == len(deal.rows)
+            place = assignment.places[entry] if len(assignment.places) else number
+            result.append(((int(step), int(start + place)), (group, int(assignment.rows[entry]))))
+    assert len(result) == len(assignment.rows)
     return result
 
 
@@ -29,11 +31,13 @@ def test_a_chunk_of_more_row_groups_than_16_bits_count() -> None:
     plan = EpochPlan(70_000, 1, 100)
     (chunk,) = chunk_order(sizes, 0, 0, "full")
     load = Load(0, 0, (Piece(0, 0, 0, 70_000, 0),))
-    dealer = ChunkDealer(plan, range(1), chunk, load, sizes, 0, 0)
+    dealer = RowAssigner(plan, range(1), chunk, load, sizes, 0, 0)
     order = row_permutation(70_000, 0, 0, 0)
     for number in (0, 4464, 65_535, 65_536, 69_999):
         place = int(np.flatnonzero(order == number)[0])
-        assert written(dealer.deal(number), number) == [((place // 100, place % 100), (number, 0))]
+        assert written(dealer.assign(number), number) == [
+            ((place // 100, place % 100), (number, 0))
+        ]
 
 
 def test_a_chunk_of_more_rows_than_int32_counts_is_refused(wording: Wording) -> None:
@@ -42,5 +46,5 @@ def test_a_chunk_of_more_rows_than_int32_counts_is_refused(wording: Wording) -> 
     load = Load(0, 0, (Piece(0, 0, 0, 100, 0),))
     wording.refused(
         SpecError,
-        lambda: ChunkDealer(plan, range(1), Chunk((0, 1), 0, rows), load, [rows - 5, 5], 0, 0),
+        lambda: RowAssigner(plan, range(1), Chunk((0, 1), 0, rows), load, [rows - 5, 5], 0, 0),
     )

@@ -106,7 +106,7 @@ def test_close_waits_for_copies_and_lets_go(pool: BlockPool, streams: CpuStreams
 
 
 def test_what_is_on_the_device_already_is_not_copied_but_followed(streams: CpuStreams) -> None:
-    with streams.beside():
+    with streams.on_side_stream():
         block = streams.copy(torch.arange(LAYOUT.num_columns * 4, dtype=torch.int32).view(-1, 4))
     batch = LAYOUT.batch(block)
     delivery = DeviceDelivery(streams)
@@ -165,7 +165,7 @@ def test_views_of_a_block_are_the_same_views_of_its_copy(layouts: list[Any]) -> 
         for dtype, offset, shape, strides in layouts
     ]
     streams = CpuStreams()
-    with streams.beside():
+    with streams.on_side_stream():
         moved = move(tensors, streams)
     for tensor, there in zip(tensors, moved.item, strict=True):
         assert there.shape == tensor.shape

@@ -10,7 +10,7 @@ import pytest
 from distrain.errors import DataError
 from distrain.loader.filling import fill_numpy, filler as fill_module
 from distrain.loader.filling.filler import Filler
-from distrain.loader.filling.schedule import Deal
+from distrain.loader.filling.schedule import RowAssignment
 from distrain.loader.partition.table import RowGroup
 from distrain.loader.partition.wanted_columns import WantedColumn
 
@@ -29,11 +29,11 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(fill_module, "_fill", fill_numpy.fill)
 
 
-def deal_of(rows: np.ndarray) -> Deal:
+def deal_of(rows: np.ndarray) -> RowAssignment:
     """The rows in this order to one batch."""
     count = np.array([len(rows)], np.int64)
     zero = np.zeros(1, np.int64)
-    return Deal(rows.astype(np.int32), zero, zero, count, np.empty(0, np.int32))
+    return RowAssignment(rows.astype(np.int32), zero, zero, count, np.empty(0, np.int32))
 
 
 def filled(column: WantedColumn, values: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:

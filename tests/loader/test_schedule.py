@@ -11,12 +11,12 @@ from distrain.loader.filling.schedule import (
     Load,
     LoadSteps,
     LookAhead,
-    bands_of,
+    lane_groups_of,
     open_groups,
 )
 from distrain.loader.partition.epoch_plan import EpochPlan
 from distrain.loader.partition.row_order import Piece
-from distrain.loader.partition.slice_dealing import num_bands
+from distrain.loader.partition.slice_dealing import num_lane_groups
 from distrain.schema import Schema
 
 
@@ -31,11 +31,11 @@ def test_a_rank_has_the_large_row_groups_of_its_bands_open(
             Loader(dataset, global_batch_size=24, rank=rank, num_ranks=num_ranks, **options)
             for rank in range(num_ranks)
         ]
-        bands = num_bands(24) if loaders[0].options.shuffle == "chunk" else 1
-        assert {bands_of(loader.options) for loader in loaders} == {bands}
+        bands = num_lane_groups(24) if loaders[0].options.shuffle == "chunk" else 1
+        assert {lane_groups_of(loader.options) for loader in loaders} == {bands}
         return [open_groups(dataset, loader.options) for loader in loaders]
 
-    lanes_of_a_band = 24 // num_bands(24)
+    lanes_of_a_band = 24 // num_lane_groups(24)
     assert lanes_of_a_band == 3
     for num_ranks in (1, 2, 3, 4, 6, 8, 12, 24):
         ranks = np.split(np.arange(24), num_ranks)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from waiting import until
 
-from distrain.prep.text_files.byte_ranges import made_ahead
+from distrain.prep.text_files.byte_ranges import map_ahead
 
 
 class Stop(Exception):
@@ -37,7 +37,7 @@ def test_results_and_errors_come_in_the_order_of_the_items(
 
     found: list[object] = []
     try:
-        found.extend(made_ahead(make, items(), threads))
+        found.extend(map_ahead(make, items(), threads))
     except Stop as stop:
         found.append(str(stop))
     expected: list[object] = [n * n for n in range(count)]
@@ -61,7 +61,7 @@ def test_who_stops_early_leaves_no_thread_and_closes_the_items() -> None:
             closed.set()
 
     before = set(threading.enumerate())
-    results = made_ahead(lambda n: n, items(), 2)
+    results = map_ahead(lambda n: n, items(), 2)
     assert [next(results), next(results)] == [0, 1]
     until(lambda: len(taken) == 5, "two that were given, three ahead")
     results.close()

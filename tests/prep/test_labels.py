@@ -17,7 +17,7 @@ from distrain.cli.data.prepared import print_prepared
 from distrain.errors import DataError
 from distrain.jobs.spec import JobSpec
 from distrain.jobs.spec.load import parse_yaml
-from distrain.launch.spec_warnings import surprises
+from distrain.launch.spec_warnings import spec_warnings
 from distrain.prep import FeatureConfig, PrepRequest, PrepResult, prepare
 from distrain.prep.features.bad_values import BadValues
 from distrain.prep.features.document import FormatSpec
@@ -287,9 +287,9 @@ def test_values_that_validation_rows_have_and_training_rows_lack_are_told_by_pre
         {"data": data, "model": {"kind": "mlp"}, "train": {"global_batch_size": 5, "max_steps": 9}}
     )
     inputs = read_inputs(spec)
-    wording("\n".join(surprises(spec, inputs)))
+    wording("\n".join(spec_warnings(spec, inputs)))
     (out / "prep.json").write_text("{}")  # of an earlier version
-    assert surprises(spec, inputs) == []
+    assert spec_warnings(spec, inputs) == []
 
 
 def test_texts_that_count_seconds_are_told_to_be_numbers(

@@ -25,7 +25,7 @@ from distrain.schema import Schema
 from distrain.storage import prefixes
 from distrain.storage.claims import MADE, Claim, read_state
 from distrain.storage.inputs import list_inputs
-from distrain.storage.outputs import check_output, whole_file, whole_output
+from distrain.storage.outputs import atomic_file, atomic_output, check_output
 
 BLOCK_BYTES = 20_000
 BUCKET = "outputs"
@@ -152,7 +152,7 @@ def test_who_comes_second_is_told_at_once_and_what_the_killed_left_is_removed(
     store: Any, client: Client, raw: Path, tmp_path: Path
 ) -> None:
     out = f"s3://{BUCKET}/claimed"
-    with whole_output(out) as place:
+    with atomic_output(out) as place:
         with pytest.raises(OutputError) as caught:
             prepare(request(raw, out, staging=tmp_path), client)
         assert caught.value.where["process"] == str(os.getpid())
@@ -165,7 +165,7 @@ def test_who_comes_second_is_told_at_once_and_what_the_killed_left_is_removed(
     state = killed.state.to_bytes().replace(killed.id.encode(), b"0" * 16)
     state = state.replace(str(killed.state.alive_s).encode(), b"1.0")
     store.pipe_file(f"{out}/.distrain-output.json", state)
-    with whole_output(out) as place:
+    with atomic_output(out) as place:
         assert not store.exists(f"{out}/.unfinished-{killed.id}/part")
         store.pipe_file(f"{place}/b", b"2")
     assert [file.path for file in list_inputs(out)] == [f"{out}/b"]
@@ -190,7 +190,7 @@ def test_an_output_that_is_moved_is_refused_and_one_that_failed_leaves_nothing(
     wording.refused(DataError, lambda: prepare(request(bad, f"s3://{BUCKET}/bad"), client))
 
     def interrupted() -> None:
-        with whole_output(f"s3://{BUCKET}/bad") as place:
+        with atomic_output(f"s3://{BUCKET}/bad") as place:
             store.pipe_file(f"{place}/a", b"1")
             raise KeyboardInterrupt
 
@@ -198,7 +198,7 @@ def test_an_output_that_is_moved_is_refused_and_one_that_failed_leaves_nothing(
         interrupted()
     store.invalidate_cache()
     assert store.find(f"{BUCKET}/bad") == []
-    with whole_output(out):  # what is half is taken over
+    with atomic_output(out):  # what is half is taken over
         pass
     assert store.find(f"{BUCKET}/half/train") == []
 
@@ -216,8 +216,8 @@ def test_lost_answers_to_an_upload_of_several_parts_leave_one_whole_object(
     content = os.urandom(11 << 20)
     # The answers that began it, took a part of it, and completed it.
     proxy.lost += [("POST", "large?uploads"), ("PUT", "partNumber=2"), ("POST", "large?uploadId=")]
-    with whole_output(f"s3://{BUCKET}/parts") as place:
-        with whole_file(f"{place}/large", make_folder=False) as here:
+    with atomic_output(f"s3://{BUCKET}/parts") as place:
+        with atomic_file(f"{place}/large", make_folder=False) as here:
             here.write_bytes(content)
         assert store.cat_file(f"{place}/large") == content
         left = uploads(store)
@@ -235,7 +235,7 @@ def test_what_killed_tasks_sent_is_gone_with_the_output_that_is_made(store: Any)
         store.call_s3("create_multipart_upload", Bucket=BUCKET, Key=f"late/{name}")
 
     begin_upload("copied")  # by a command that was killed while it moved more than 5 GB
-    with whole_output(out) as place:
+    with atomic_output(out) as place:
         assert uploads(store) == []
         store.pipe_file(f"{place}/a", b"1")
         begin_upload(f"{place.rpartition('/')[2]}/b")
@@ -264,7 +264,7 @@ def test_a_command_that_woke_up_too_late_leaves_the_output_of_another_alone(
 
     copy = prefixes._copy
     monkeypatch.setattr(prefixes, "_copy", sleeping)
-    with pytest.raises(OutputError, match="another process"), whole_output(out) as place:
+    with pytest.raises(OutputError, match="another process"), atomic_output(out) as place:
         store.pipe_file(f"{place}/a", b"1")
     store.invalidate_cache()
     found = {name.partition("/")[2] for name in store.find(f"{BUCKET}/woken")}
@@ -277,7 +277,7 @@ def test_a_folder_for_temporary_files_without_room_is_named(store: Any, wording:
     with small_files(10_000):
         wording.refused(OutputError, lambda: MappedFile.staged(url), path=url)
         too_large = pytest.raises(OutputError, match="File too large")
-        with too_large, whole_file(url) as here:
+        with too_large, atomic_file(url) as here:
             here.write_bytes(bytes(100_000))
     assert store.cat_file(url) == bytes(100_000)
 

@@ -14,16 +14,16 @@ from wording import Wording
 
 from distrain.errors import DataError, OutputError
 from distrain.storage.outputs import (
-    check_apart,
+    atomic_dir,
+    atomic_file,
     check_free,
+    check_inputs_outside,
     check_output,
     check_place,
     check_writable,
     read_file,
     scratch_folder,
     translated_errors,
-    whole_dir,
-    whole_file,
 )
 
 
@@ -49,7 +49,7 @@ def filled(whole, place, content, **options):
     with whole(place, **options) as unfinished:
         assert unfinished.parent == place.parent
         assert unfinished.name.startswith(f".{place.name}.partial-")
-        (unfinished if whole is whole_file else unfinished / "a").write_text(content)
+        (unfinished if whole is atomic_file else unfinished / "a").write_text(content)
         meanwhile = content_of(place)
         if isinstance(content, Failing):
             raise content.error
@@ -66,16 +66,16 @@ def content_of(place):
     return place.read_text() if place.is_file() else (place / "a").read_text()
 
 
-@pytest.mark.parametrize("whole", [whole_file, whole_dir])
+@pytest.mark.parametrize("whole", [atomic_file, atomic_dir])
 def test_an_output_appears_when_it_is_whole_and_replaces_the_old_in_one_step(tmp_path, whole):
     final = tmp_path / "new" / "out"
     assert filled(whole, final, "old") is None
-    options = {} if whole is whole_file else {"replace": True}
+    options = {} if whole is atomic_file else {"replace": True}
     assert filled(whole, final, "new", **options) == "old"
     assert (content_of(final), names(final.parent)) == ("new", ["out"])
 
 
-@pytest.mark.parametrize("whole", [whole_file, whole_dir])
+@pytest.mark.parametrize("whole", [atomic_file, atomic_dir])
 @pytest.mark.parametrize("failure", [ValueError("no"), Interrupted(), DataError("bad row")])
 def test_a_failure_leaves_what_was_there_and_nothing_else(tmp_path, whole, failure):
     half = Failing("half")
@@ -86,7 +86,7 @@ def test_a_failure_leaves_what_was_there_and_nothing_else(tmp_path, whole, failu
     assert names(tmp_path) == []
     filled(whole, tmp_path / "out", "old")
     with pytest.raises(type(failure)):
-        filled(whole, tmp_path / "out", half, **({"replace": True} if whole is whole_dir else {}))
+        filled(whole, tmp_path / "out", half, **({"replace": True} if whole is atomic_dir else {}))
     assert (content_of(tmp_path / "out"), names(tmp_path)) == ("old", ["out"])
 
 
@@ -94,12 +94,12 @@ def test_what_stands_in_the_way_is_kept_and_named(tmp_path, wording):
     (tmp_path / "file").write_text("mine")
     (tmp_path / "folder").mkdir()
     for whole, name, options in (
-        (whole_file, "folder", {}),
-        (whole_file, "file/out", {}),
-        (whole_dir, "file/out", {}),
-        (whole_dir, "folder", {}),
-        (whole_dir, "file", {}),
-        (whole_dir, "file", {"replace": True}),
+        (atomic_file, "folder", {}),
+        (atomic_file, "file/out", {}),
+        (atomic_dir, "file/out", {}),
+        (atomic_dir, "folder", {}),
+        (atomic_dir, "file", {}),
+        (atomic_dir, "file", {"replace": True}),
     ):
         write = partial(filled, whole, tmp_path / name, "x", **options)
         wording.refused(OutputError, write, path=str(tmp_path / name))
@@ -108,7 +108,7 @@ def test_what_stands_in_the_way_is_kept_and_named(tmp_path, wording):
             early = partial(check, str(tmp_path / name), replace=False)
             wording.refused(OutputError, early, path=str(tmp_path / name))
     check_output(str(tmp_path / "folder"), replace=True)
-    with pytest.raises(OutputError), whole_file(tmp_path / "unwritten"):
+    with pytest.raises(OutputError), atomic_file(tmp_path / "unwritten"):
         pass
     assert (names(tmp_path), content_of(tmp_path / "file")) == (["file", "folder"], "mine")
 
@@ -135,7 +135,7 @@ def test_of_what_others_may_have_put_there_only_a_plain_small_file_is_read(tmp_p
 
 def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
     done = synced_and_renamed(monkeypatch, tmp_path)
-    with whole_file(tmp_path / "out") as partial:
+    with atomic_file(tmp_path / "out") as partial:
         partial.write_text("new")
     assert done == ["synced out", "named out", "synced ."]
 
@@ -145,7 +145,7 @@ def test_a_folder_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch, r
     if replace:
         (tmp_path / "out").mkdir()
     done = synced_and_renamed(monkeypatch, tmp_path)
-    with whole_dir(tmp_path / "out", replace=replace) as partial:
+    with atomic_dir(tmp_path / "out", replace=replace) as partial:
         (partial / "inner").mkdir()
         (partial / "inner" / "b").write_text("b")
         (partial / "a").write_text("a")
@@ -157,14 +157,14 @@ def test_a_folder_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch, r
 def test_a_full_disk_is_told_and_nothing_is_left(tiny_disk, wording):
     final = tiny_disk / "out"
     final.write_text("old")
-    with pytest.raises(OutputError, match="No space left") as caught, whole_file(final) as partial:
+    with pytest.raises(OutputError, match="No space left") as caught, atomic_file(final) as partial:
         partial.write_bytes(bytes(2**21))
     assert "The disk is full" in caught.value.hint
     assert final.read_text() == "old"
     assert names(tiny_disk) == ["out"]
 
     def write_folder():
-        with whole_dir(tiny_disk / "d") as folder:
+        with atomic_dir(tiny_disk / "d") as folder:
             (folder / "a").write_bytes(bytes(2**19))
             (folder / "b").write_bytes(bytes(2**20))
 
@@ -176,9 +176,9 @@ def test_an_error_inside_a_folder_names_the_final_place(tmp_path, wording):
     final = tmp_path / "out"
 
     def write():
-        with whole_dir(final) as partial:
+        with atomic_dir(final) as partial:
             (partial / "taken").mkdir()
-            with whole_file(partial / "taken") as inner:
+            with atomic_file(partial / "taken") as inner:
                 inner.write_text("x")
 
     caught = wording.refused(OutputError, write, path=str(final / "taken"))
@@ -212,7 +212,7 @@ def test_a_url_is_no_output(tmp_path, monkeypatch, path, wording):
     monkeypatch.chdir(tmp_path)
     for check in (partial(check_free, replace=True), check_writable):
         wording.refused(OutputError, partial(check, path))
-    for whole in (whole_file, whole_dir):
+    for whole in (atomic_file, atomic_dir):
         with pytest.raises(OutputError, match="cannot be a URL"), whole(Path(path)):
             pass
     assert not list(tmp_path.iterdir())
@@ -222,13 +222,13 @@ def test_a_task_that_is_still_writing_does_not_bring_a_given_up_folder_back(tmp_
     given_up, writing = threading.Event(), threading.Event()
 
     def task(folder):
-        with whole_file(folder / "late.parquet", make_folder=False) as unfinished:
+        with atomic_file(folder / "late.parquet", make_folder=False) as unfinished:
             unfinished.write_bytes(b"half")
             writing.set()
             assert given_up.wait(30)
 
     def run(pool):
-        with whole_dir(tmp_path / "out") as folder:
+        with atomic_dir(tmp_path / "out") as folder:
             running = pool.submit(task, folder)
             running.add_done_callback(lambda _: writing.set())
             assert writing.wait(30)
@@ -276,7 +276,7 @@ def test_a_place_that_cannot_be_is_refused_and_nothing_is_made(
 )
 def test_an_output_that_holds_an_input_is_refused(out: str, used: str, refused: bool) -> None:
     with pytest.raises(OutputError) if refused else nullcontext():
-        check_apart(out, ["elsewhere", used])
+        check_inputs_outside(out, ["elsewhere", used])
 
 
 def test_a_scratch_folder_goes_with_its_block_and_with_its_process(tmp_path: Path) -> None:
@@ -292,7 +292,7 @@ def test_a_scratch_folder_goes_with_its_block_and_with_its_process(tmp_path: Pat
 def test_a_link_stays_and_what_it_names_is_replaced(tmp_path):
     (tmp_path / "disk").mkdir()
     (tmp_path / "out").symlink_to(tmp_path / "disk")
-    with whole_dir(tmp_path / "out", replace=True) as folder:
+    with atomic_dir(tmp_path / "out", replace=True) as folder:
         (folder / "new").write_text("new")
     assert names(tmp_path) == ["disk", "out"]
     assert (tmp_path / "out").is_symlink()
@@ -312,7 +312,7 @@ def test_an_interrupt_while_the_new_folder_takes_its_place_keeps_the_old(tmp_pat
     monkeypatch.setattr(Path, "rename", interrupted)
     with (
         pytest.raises(KeyboardInterrupt),
-        whole_dir(tmp_path / "out", replace=True) as folder,
+        atomic_dir(tmp_path / "out", replace=True) as folder,
     ):
         (folder / "new").write_text("new")
     assert names(tmp_path) == ["out"]
@@ -323,7 +323,7 @@ def test_the_slower_of_two_writers_does_not_replace_the_faster(tmp_path, wording
     final = tmp_path / "out"
 
     def write_slowly():
-        with whole_dir(final) as partial:
+        with atomic_dir(final) as partial:
             (partial / "slow").write_text("slow")
             final.mkdir()
             (final / "fast").write_text("fast")

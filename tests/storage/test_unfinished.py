@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from distrain.errors import OutputError
-from distrain.storage.outputs import check_free, whole_dir
+from distrain.storage.outputs import atomic_dir, check_free
 from distrain.storage.unfinished import partial_name
 
 _MAKER = """
 import sys, time
-from distrain.storage.outputs import whole_dir
-with whole_dir(sys.argv[1], replace=True) as folder:
+from distrain.storage.outputs import atomic_dir
+with atomic_dir(sys.argv[1], replace=True) as folder:
     (folder / "half").write_text("half")
     print(folder.name, flush=True)
     sys.stdin.read()
@@ -52,18 +52,18 @@ def test_a_second_maker_is_refused_at_its_beginning_and_a_killed_one_is_cleared_
     (tmp_path / ".out-other.partial-0123456789abcdef").mkdir()  # of an output of another name
     with being_made(final) as unfinished:
         for replace in (False, True):
-            making = whole_dir(final, replace=replace)
+            making = atomic_dir(final, replace=replace)
             for begin in (partial(check_free, final, replace), making.__enter__):
                 with pytest.raises(OutputError) as caught:
                     begin()
                 assert caught.value.where["unfinished"] == str(tmp_path / unfinished)
                 wording(caught.value, unfinished=unfinished)
         assert names(tmp_path / unfinished) == ["half"]
-        with whole_dir(tmp_path / "out2"):
+        with atomic_dir(tmp_path / "out2"):
             pass
     assert unfinished in names(tmp_path)
     check_free(final, replace=False)
-    with whole_dir(final) as folder:
+    with atomic_dir(final) as folder:
         assert unfinished not in names(tmp_path)
         (folder / "whole").touch()
     assert names(final) == ["whole"]
@@ -75,7 +75,7 @@ def test_what_a_process_of_another_machine_makes_is_left_until_it_is_old(tmp_pat
     (there / "inner").mkdir(parents=True)
     os.utime(there, (0, 0))
     for final in ("out", "again"):
-        with whole_dir(tmp_path / "out", replace=True):
+        with atomic_dir(tmp_path / "out", replace=True):
             assert there.is_dir() == (final == "out")
         os.utime(there / "inner", (0, 0)) if final == "out" else None
 
@@ -86,14 +86,14 @@ def test_a_folder_that_was_to_be_replaced_by_a_killed_process_comes_back(tmp_pat
     (final / "old").touch()
     left = partial_name(final).name.replace(".partial-", ".replaced-")
     final.rename(tmp_path / left)
-    with pytest.raises(OutputError, match="exists already"), whole_dir(final):
+    with pytest.raises(OutputError, match="exists already"), atomic_dir(final):
         pass
     assert names(final) == ["old"]
     assert names(tmp_path) == ["out"]
 
 
 def test_unfinished_files_of_killed_tasks_are_no_part_of_the_folder(tmp_path):
-    with whole_dir(tmp_path / "out") as folder:
+    with atomic_dir(tmp_path / "out") as folder:
         (folder / "train").mkdir()
         (folder / "train" / "part-0").touch()
         (folder / "train" / ".hidden").touch()

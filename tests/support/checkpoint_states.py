@@ -12,7 +12,7 @@ from distrain.schema import ColumnSchema, Schema, Tags
 from distrain.storage.folder import open_folder
 from distrain.train.checkpoint import CheckpointWriter, RankStore, TrainingState, load_newest
 from distrain.train.checkpoint.manifest import from_document
-from distrain.train.checkpoint.shard_reading import ShardReading, takers_of
+from distrain.train.checkpoint.shard_reading import ShardReading, receivers_of
 from distrain.train.step.dense import _without_compiler
 
 SIZES = {"a": (50, 4), "b": (3, 4), "c": (29, 2), "d": (1, 2), "e": (300, 4)}
@@ -126,7 +126,7 @@ def read_all(place, name, states):
         state.check_fits(manifest.state, manifest.tensors, name)
         owned = range(rank, len(manifest.shards), len(states))
         reading = ShardReading(
-            folder, manifest, takers_of(state.tensors()), rank, lambda: None, owned
+            folder, manifest, receivers_of(state.tensors()), rank, lambda: None, owned
         )
         reading.check()
         own.append(reading.run())

@@ -42,7 +42,7 @@ class OrderSite(Site):
 
     def tick(self) -> None:
         """Time passes."""
-        self.coordinator.tell(Tick())
+        self.coordinator.handle_stimulus(Tick())
 
 
 @pytest.fixture(autouse=True)

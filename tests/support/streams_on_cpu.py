@@ -55,7 +55,7 @@ class CpuStreams:
         return self.copies[-1]
 
     @contextmanager
-    def beside(self) -> Iterator[None]:
+    def on_side_stream(self) -> Iterator[None]:
         self._depth += 1
         try:
             yield

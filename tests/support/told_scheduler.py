@@ -158,7 +158,7 @@ class ToldScheduler:
 
     def _tell_workers(self) -> None:
         slots = {Slot("host", f"tcp://w{n}:1", f"w{n}") for n in range(self.num_workers)}
-        self.coordinator.tell(WorkersChanged(frozenset(slots)))
+        self.coordinator.handle_stimulus(WorkersChanged(frozenset(slots)))
 
     def _beat(self, coordinator: CoordinatorPlugin) -> None:
         if self.scheduler is None or coordinator is not self.coordinator:

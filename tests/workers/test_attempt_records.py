@@ -44,7 +44,7 @@ def test_a_coordinator_that_is_gone_is_waited_for_a_while(tmp_path: Path) -> Non
         records = AttemptRecords(assigned(tmp_path), lambda *_: None)
         await records.open()
         records.write(LINES)
-        await records.close(within_s=0.01)
+        await records.close(timeout_s=0.01)
 
     asyncio.run(story())
     assert len(read_records(RunPaths(tmp_path))) == 2

@@ -31,8 +31,8 @@ def test_a_worker_without_scheduler_ends_without_waiting(
 
         async def open(self) -> None: ...
 
-        async def close(self, within_s: float) -> None:
-            waited.append(within_s)
+        async def close(self, timeout_s: float) -> None:
+            waited.append(timeout_s)
 
     class Process:
         def __init__(self, *_: object, **__: object) -> None: ...

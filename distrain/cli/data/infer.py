@@ -27,9 +27,9 @@ def infer(context: click.Context) -> None:
             f"--infer only writes a features document: leave out {', '.join(given)}.", ctx=context
         )
     from distrain.prep.features.inference.infer import infer_features
-    from distrain.prep.features.inference.user_choices import Asked
+    from distrain.prep.features.inference.user_choices import UserChoices
     from distrain.storage.inputs import list_inputs
-    from distrain.storage.outputs import check_apart, whole_file
+    from distrain.storage.outputs import atomic_file, check_inputs_outside
 
     inputs: tuple[str, ...] = context.params["inputs"]
     named = context.params["out"]
@@ -42,14 +42,14 @@ def infer(context: click.Context) -> None:
         )
     files = list_inputs(inputs)
     if out is not None:
-        check_apart(out, (file.path for file in files))
+        check_inputs_outside(out, (file.path for file in files))
     *columns, share, rows = (context.params[name] for name in _ASKED)
     targets, task, weight, time = columns
     skips = context.params["bad_lines"] == "skip"
-    asked = Asked(targets, task, share or rows, time, weight)
-    inferred = infer_features(files, asked, skip_bad_lines=skips)
+    choices = UserChoices(targets, task, share or rows, time, weight)
+    inferred = infer_features(files, choices, skip_bad_lines=skips)
     if out is not None:
-        with whole_file(out) as partial_file:
+        with atomic_file(out) as partial_file:
             partial_file.write_text(inferred.text)
     document = inferred.features.document.model_dump(mode="json", exclude_defaults=True)
     print_answer(
@@ -62,7 +62,7 @@ def infer(context: click.Context) -> None:
         bad_lines={"count": inferred.bad_lines.count, "by_kind": inferred.bad_lines.by_kind},
     )
     for odd in inferred.odd:
-        print_warning(f"warning: {odd.told}")
+        print_warning(f"warning: {odd.warning_text}")
     if inferred.has_many_bad:
         print_warning(f"warning: {inferred.bad_told}")
     if out is None:

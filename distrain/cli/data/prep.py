@@ -196,7 +196,7 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
     from distrain.prep.preparation import prepare
     from distrain.prep.reading import with_features
     from distrain.storage.inputs import list_inputs
-    from distrain.storage.outputs import check_apart, check_output
+    from distrain.storage.outputs import check_inputs_outside, check_output
     from distrain.workers.open_cluster import ClusterRequest, open_cluster
 
     if text := _contradiction(context):
@@ -207,7 +207,7 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
     if request.features is not None:
         check_tables(files, request.features)
     check_output(request.out, request.overwrite)
-    check_apart(request.out, [options["features"]] if options["features"] else [])
+    check_inputs_outside(request.out, [options["features"]] if options["features"] else [])
     if_interrupted(f"nothing was written to {request.out}")
     wanted = ClusterRequest(options["scheduler"], options["workers"], in_process=True)
     cluster = open_cluster(wanted)

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from distrain.cli.output import print_facts, print_warning
-from distrain.formatting import some
+from distrain.formatting import join_names
 
 if TYPE_CHECKING:
     from distrain.prep.request import PrepResult
@@ -55,5 +55,6 @@ def warn_of_scored(result: "PrepResult") -> None:
         these = "1 column differs" if len(columns) == 1 else f"{len(columns)} columns differ"
         print_warning(
             f"warning: {these} from the training rows in mean, missing values or unknown values: "
-            f"{some(columns, 10)}; `distrain evaluate --drift TRAIN` compares their distributions"
+            f"{join_names(columns, 10)}; `distrain evaluate --drift TRAIN` compares their "
+            "distributions"
         )

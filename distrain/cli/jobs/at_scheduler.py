@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from distrain.cli.interrupts import if_interrupted
-from distrain.cli.job_progress import JobProgress, leave
+from distrain.cli.job_progress import JobProgress, submit_detached
 from distrain.cli.jobs.api_jobs import ApiJobs, job_json
 from distrain.cli.outcome import how_to_follow, print_outcome
 from distrain.cli.output import (
@@ -202,7 +202,7 @@ class SchedulerJobs(ApiJobs):
                 f"a job with `backend: {backend}` runs in the process of its command",
                 hint="Run it with `distrain train`, or set resources.backend.",
             )
-        leave(run, waits=waits, checks=checks)
+        submit_detached(run, waits=waits, checks=checks)
         if waits:
             follow = self.how_to_follow(run.job_id)
             if_interrupted(f"job {run.job_id} continues without this command; {follow}")

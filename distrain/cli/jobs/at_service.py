@@ -11,7 +11,7 @@ import click
 
 from distrain.cli.interrupts import if_interrupted
 from distrain.cli.jobs.api_jobs import ApiJobs, job_json, pair
-from distrain.cli.jobs.service_connection import at, service_at
+from distrain.cli.jobs.service_connection import server_argument, service_at
 from distrain.cli.jobs.status_lines import progress_line, state_line
 from distrain.cli.output import print_answer, print_remark, print_result
 from distrain.client.client import Client
@@ -45,7 +45,7 @@ class ServiceJobs(ApiJobs):
         return self._stack.enter_context(service_at(self.address, self._for_s))
 
     def how_to_follow(self, job_id: str) -> str:
-        where = at(self.address)
+        where = server_argument(self.address)
         return (
             f"follow it: distrain attach {job_id}{where}; stop it: distrain cancel {job_id}{where}"
         )
@@ -73,7 +73,7 @@ class ServiceJobs(ApiJobs):
             print_result(f"job {end.id}: succeeded")
             return
         kind = JobCancelled if end.state == "cancelled" else JobError
-        where = at(self.address)
+        where = server_argument(self.address)
         again = f"resume it: distrain resume {end.id}{where}"
         if end.reason in (Reason.DATA_ERROR, Reason.INVALID_SPEC):
             again = "correct the data or the spec, and submit it again"

@@ -5,7 +5,7 @@ import socket
 import click
 
 from distrain.cli.interrupts import if_interrupted
-from distrain.cli.jobs.choose_server import JobPlace, id_option, job_options, wait_option
+from distrain.cli.jobs.choose_server import JobServer, id_option, job_options, wait_option
 from distrain.cli.options import json_option, overrides_option
 from distrain.cli.output import print_answer, print_result
 
@@ -15,7 +15,7 @@ from distrain.cli.output import print_answer, print_result
 @job_options
 @wait_option
 @json_option("Print the result as JSON.")
-def cancel(job: str, place: JobPlace, waits: bool) -> None:
+def cancel(job: str, place: JobServer, waits: bool) -> None:
     """Stop JOB: its ranks save a checkpoint within 3 seconds, and end.
 
     If deadlines.stop_grace_s in the job's spec is less than 3 seconds, it applies instead.
@@ -54,7 +54,7 @@ def cancel(job: str, place: JobPlace, waits: bool) -> None:
 @wait_option
 @job_options
 @json_option("Print the job as JSON.")
-def resume(job: str, overrides: tuple[str, ...], waits: bool, place: JobPlace) -> None:
+def resume(job: str, overrides: tuple[str, ...], waits: bool, place: JobServer) -> None:
     """Resume JOB, which failed or was cancelled, from its last checkpoint.
 
     JOB is a job's id, or its beginning. It keeps its id and its run folder. --set changes fields of
@@ -82,7 +82,7 @@ def clone(
     overrides: tuple[str, ...],
     job_id: str | None,
     waits: bool,
-    place: JobPlace,
+    place: JobServer,
 ) -> None:
     """Submit a new job with the spec of JOB, changed by --set.
 
@@ -103,7 +103,7 @@ def clone(
 @click.argument("priority", type=int)
 @job_options
 @json_option("Print the job as JSON.")
-def priority(job: str, priority: int, place: JobPlace) -> None:
+def priority(job: str, priority: int, place: JobServer) -> None:
     """Set the PRIORITY of JOB, which is waiting; the highest priority starts first.
 
     JOB is a job's id, or its beginning. A running job is not affected.

@@ -25,7 +25,7 @@ READ_S = 10.0
 
 
 @dataclass(frozen=True)
-class JobPlace:
+class JobServer:
     """The address of a service, or of a scheduler that is used without a service."""
 
     address: str
@@ -69,8 +69,8 @@ def _keep_no_retry(context: click.Context, _: click.Parameter, value: bool) -> N
     context.meta[NO_RETRY] = value
 
 
-def place_options(help_text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add `--scheduler` with the TLS options, and `--server`; the command gets a `JobPlace`."""
+def job_server_options(help_text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add `--scheduler` with the TLS options, and `--server`; the command gets a `JobServer`."""
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         @wraps(function)
@@ -97,13 +97,13 @@ id_option = click.option(
     help="The new job's id. A repeated command with the same id submits nothing twice. Default: "
     "the job's name and the time.",
 )
-job_options = place_options("The Dask scheduler that has the job.")
+job_options = job_server_options("The Dask scheduler that has the job.")
 wait_option = click.option(
     "--wait", "waits", is_flag=True, help="Return at the job's end, with its exit code."
 )
 
 
-def _chosen(scheduler: str | None, server: str | None) -> JobPlace:
+def _chosen(scheduler: str | None, server: str | None) -> JobServer:
     """Return the service or scheduler that has the running command's jobs.
 
     The command line's options take precedence, then DISTRAIN_SCHEDULER, DISTRAIN_SERVER and the
@@ -119,13 +119,13 @@ def _chosen(scheduler: str | None, server: str | None) -> JobPlace:
     if scheduler and server and on_command_line >= {"scheduler", "server"}:
         raise click.UsageError("Give either --scheduler or --server: a job is in one place.")
     if server and "server" in on_command_line:
-        return JobPlace(server, is_service=True)
+        return JobServer(server, is_service=True)
     if scheduler:
-        return JobPlace(scheduler, is_service=False)
+        return JobServer(scheduler, is_service=False)
     address = server or default_server()
     if address is None:
         raise click.UsageError(_NOWHERE)
-    return JobPlace(address, is_service=True)
+    return JobServer(address, is_service=True)
 
 
 def server_of_run(run: Path, server: str | None) -> str | None:

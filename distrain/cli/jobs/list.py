@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from distrain.cli.jobs.choose_server import READ_S, JobPlace, place_options
+from distrain.cli.jobs.choose_server import READ_S, JobServer, job_server_options
 from distrain.cli.options import POSITIVE, json_option
 from distrain.cli.output import (
     STATE_STYLES,
@@ -57,7 +57,7 @@ TABLE_STYLE: dict[str, Any] = {
     default=100,
     help="The maximum number of jobs, the newest.",
 )
-@place_options("The Dask scheduler whose jobs to list.")
+@job_server_options("The Dask scheduler whose jobs to list.")
 @json_option("Print the jobs as JSON.")
 def command(
     states: tuple[str, ...],
@@ -65,7 +65,7 @@ def command(
     owner: str | None,
     tags: tuple[str, ...],
     limit: int,
-    place: JobPlace,
+    place: JobServer,
 ) -> None:
     """List the jobs of a service or of a scheduler, newest first.
 

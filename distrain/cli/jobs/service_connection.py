@@ -28,7 +28,7 @@ def default_server() -> str | None:
     return read_logins(servers_file()).default
 
 
-def at(address: str, environment: Mapping[str, str] = os.environ) -> str:
+def server_argument(address: str, environment: Mapping[str, str] = os.environ) -> str:
     """Return ` --server ADDRESS`, for commands in hints; "" if `address` is the default service."""
     default = environment.get(SERVER_VARIABLE) or default_server()
     return "" if default == address else f" --server {address}"
@@ -46,11 +46,11 @@ def service_at(address: str, for_s: float | None = None) -> "Iterator[Client]":
     retries = Retries() if for_s is None else Retries(for_s=for_s)
     if click.get_current_context().meta.get(NO_RETRY):
         retries = replace(retries, most_tries=1)
-    with Client(address, retries=retries, on_retry=teller(address, retries)) as client:
+    with Client(address, retries=retries, on_retry=retry_printer(address, retries)) as client:
         yield client
 
 
-def teller(address: str, retries: "Retries") -> Callable[[str], None]:
+def retry_printer(address: str, retries: "Retries") -> Callable[[str], None]:
     """Return a callback for `Client(on_retry=)`: prints the reason of a retry, each reason once."""
     reasons: set[str] = set()
     how = f"retries for up to {retries.for_s:g} s; Ctrl-C stops it, --no-retry tries once"

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from distrain.cli.interrupts import if_interrupted
-from distrain.cli.jobs.choose_server import READ_S, JobPlace, job_options
+from distrain.cli.jobs.choose_server import READ_S, JobServer, job_options
 from distrain.cli.options import PATH, json_option
 from distrain.cli.output import json_wanted, print_answer, print_result, print_warning
 
@@ -16,7 +16,7 @@ from distrain.cli.output import json_wanted, print_answer, print_result, print_w
 @click.argument("job")
 @job_options
 @json_option("Print the job as JSON.")
-def status(job: str, place: JobPlace) -> None:
+def status(job: str, place: JobServer) -> None:
     """Show the state of JOB: its step, restarts, checkpoints, and why it waits or failed.
 
     JOB is a job's id, or its beginning. The exit code is 0 even for a failed job.
@@ -44,7 +44,7 @@ def status(job: str, place: JobPlace) -> None:
 )
 @job_options
 @json_option("Print the job as JSON at its end.")
-def wait(job: str, timeout_s: float | None, place: JobPlace) -> None:
+def wait(job: str, timeout_s: float | None, place: JobServer) -> None:
     """Wait for the end of JOB, even if the service is restarted in the meantime.
 
     JOB is a job's id, or its beginning. The exit code is 0 if the job succeeded, 100 if it failed,
@@ -70,7 +70,7 @@ def wait(job: str, timeout_s: float | None, place: JobPlace) -> None:
     help="With --scheduler: the run folder on this machine. Default: the path given at submission.",
 )
 @json_option("Print the run's summary as JSON at its end; of a service, the job.")
-def attach(job: str, place: JobPlace, run_dir: Path | None) -> None:
+def attach(job: str, place: JobServer, run_dir: Path | None) -> None:
     """Follow JOB to its end: print its states, its progress, and how it ended.
 
     JOB is a job's id, or its beginning. Ctrl-C ends this command but not the job; `distrain cancel`
@@ -99,7 +99,7 @@ def attach(job: str, place: JobPlace, run_dir: Path | None) -> None:
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
 @job_options
 @json_option("Print the address as JSON; no browser is opened.")
-def open_page(job: str | None, no_browser: bool, place: JobPlace) -> None:
+def open_page(job: str | None, no_browser: bool, place: JobServer) -> None:
     """Open the page of JOB, or of all jobs, in the browser, and print its address.
 
     JOB is a job's id, or its beginning. A scheduler has one page for all its jobs, in Dask's

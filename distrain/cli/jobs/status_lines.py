@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from distrain.cli.output import clean_line
-from distrain.formatting import UNKNOWN, kept_step, scores
+from distrain.formatting import UNKNOWN, model_step_text, scores
 from distrain.jobs.figures import phrases, shown_on
 from distrain.jobs.status import figures_in, is_number
 
@@ -36,7 +36,7 @@ def job_lines(job: "Job") -> list[str]:
     """Return all known facts of a job as lines for people: one per fact, restart and message."""
     more = job.document
     state = job.state + (f", last known as {job.last_known}" if job.last_known else "")
-    kept = kept_step(job.model_step, job.step, refit_steps=job.refit_steps)
+    kept = model_step_text(job.model_step, job.step, refit_steps=job.refit_steps)
     facts = {
         "job": job.id,
         "state": state + (f": {job.why_pending}" if job.why_pending else ""),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from distrain.cli.interrupts import if_interrupted
-from distrain.cli.jobs.choose_server import JobPlace, id_option, place_options, wait_option
+from distrain.cli.jobs.choose_server import JobServer, id_option, job_server_options, wait_option
 from distrain.cli.options import PATH, json_option, overrides_option
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @click.option("--follow", "follows", is_flag=True, help="Like --wait, and print the progress.")
 @id_option
 @click.option("--run-dir", type=PATH, help="With --scheduler: the run folder. Default: runs/JOB.")
-@place_options("The Dask scheduler to submit to.")
+@job_server_options("The Dask scheduler to submit to.")
 @json_option("Print the job as JSON: as it was submitted, or with --wait at its end.")
 def command(
     spec_file: Path,
@@ -48,7 +48,7 @@ def command(
     follows: bool,
     job_id: str | None,
     run_dir: Path | None,
-    place: JobPlace,
+    place: JobServer,
 ) -> None:
     """Submit the job in SPEC.yaml, print its id, and end; the job continues.
 

@@ -64,7 +64,7 @@ def command(
       distrain ensemble runs/dcn runs/mlp --out runs/both --valid criteo/valid
       distrain export runs/mean exported --to onnx
     """
-    from distrain.storage.outputs import check_apart, check_free
+    from distrain.storage.outputs import check_free, check_inputs_outside
 
     check_free(out, overwrite)
     if valid:
@@ -75,7 +75,7 @@ def command(
     if len({Path(folder).resolve() for folder in folders}) < max(2, len(folders)):
         raise InputError("an ensemble needs two different runs", hint="Give each of them once.")
     data = valid or validation_of(runs)
-    check_apart(out, [*folders, *data])
+    check_inputs_outside(out, [*folders, *data])
     check_data(data)
 
     import torch

@@ -35,7 +35,7 @@ from distrain.cli.output import (
 )
 from distrain.cli.progress_bars import WorkProgress
 from distrain.errors import InputError
-from distrain.formatting import entropy, some, target_name
+from distrain.formatting import entropy, join_names, target_name
 from distrain.jobs.target_names import own_name, with_own_name
 
 if TYPE_CHECKING:
@@ -353,14 +353,14 @@ def _print_drift(drift: "dict[str, float]", columns: list[str]) -> None:
 
     if skipped := [name for name in columns if name not in drift]:
         print_remark(
-            f"--drift skips target means, which differ for training rows: {some(skipped, 10)}"
+            f"--drift skips target means, which differ for training rows: {join_names(skipped, 10)}"
         )
     names = [name for name, index in drift.items() if index > DRIFTED]
     if names:
         print_warning(
-            f"warning: the distribution of columns has changed since training: {some(names, 10)} "
-            f"(population stability index above {DRIFTED}); train with newer rows, or check "
-            "their source"
+            "warning: the distribution of columns has changed since training: "
+            f"{join_names(names, 10)} (population stability index above {DRIFTED}); train with "
+            "newer rows, or check their source"
         )
 
 

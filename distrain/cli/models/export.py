@@ -18,7 +18,7 @@ from distrain.cli.models.models import (
 from distrain.cli.options import PATH, PLACE, json_option
 from distrain.cli.output import print_answer, print_facts, print_remark, print_result
 from distrain.errors import DistrainError, InputError
-from distrain.formatting import byte_size, some
+from distrain.formatting import byte_size, join_names
 
 if TYPE_CHECKING:
     from distrain.models.export import Form
@@ -130,7 +130,7 @@ def command(
       distrain export runs/NAME --to onnx --with-workflow --tables int8 --out served
       distrain export runs/NEXT tuesday --to onnx --since monday
     """
-    from distrain.storage.outputs import check_apart, check_free
+    from distrain.storage.outputs import check_free, check_inputs_outside
 
     if sample is not None and not with_workflow:
         raise InputError(
@@ -163,7 +163,7 @@ def command(
     saved = open_model(folder)
     if tables != "fp32" and not valid:
         valid = _known_validation(model, saved.about)
-    check_apart(out, [folder, *valid, *(one for one in (items, sample, since) if one)])
+    check_inputs_outside(out, [folder, *valid, *(one for one in (items, sample, since) if one)])
     beside = None
     if items is not None:
         dataset = table_of_items(saved, items)
@@ -202,7 +202,7 @@ def _print_findings(written: "Written", to: "Form") -> None:
             names: dict[str, list[str]] = {}
             for name, reason in served.no_graph.items():
                 names.setdefault(reason, []).append(name)
-            why = "; ".join(f"{some(of, 3)}: {reason}" for reason, of in names.items())
+            why = "; ".join(f"{join_names(of, 3)}: {reason}" for reason, of in names.items())
             facts["raw.onnx"] = f"not written; {why}" if why else "written, takes raw columns"
     if (delta := written.delta) is not None:
         changed = f"{delta.changed_rows:,} of {delta.rows:,}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from distrain.cli.jobs.choose_server import READ_S, server_of_run, server_option
-from distrain.cli.jobs.service_connection import at, service_at
+from distrain.cli.jobs.service_connection import server_argument, service_at
 from distrain.cli.options import EXISTING_FILE, PATH, json_option
 from distrain.cli.output import print_answer, print_result, result_console, table_of
 from distrain.errors import InputError
@@ -109,7 +109,7 @@ def _fetch_job(server: str, word: str, paths: RunPaths) -> str:
             raise InputError(
                 f"job {job.id} has not started: there is nothing to draw",
                 where={"server": client.address, "state": job.state},
-                hint=f"distrain status {job.id}{at(server)}",
+                hint=f"distrain status {job.id}{server_argument(server)}",
             )
     return job.id
 

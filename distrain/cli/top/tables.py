@@ -9,7 +9,7 @@ from distrain.cli.output import clean_line, table_of
 from distrain.formatting import count, milliseconds, percent
 from distrain.jobs.api_answers import Job
 from distrain.runs.records.merging import add_up, phase_shares
-from distrain.scheduler.history.ranks import stands_out
+from distrain.scheduler.history.ranks import is_straggler
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -43,7 +43,7 @@ def _about(job: Job, ranks: Sequence[Rank]) -> list[str]:
     if job.step:
         lines.append(progress_line(document))
     slowest = document.get("slowest")
-    if slowest and stands_out(slowest):
+    if slowest and is_straggler(slowest):
         lines.append(
             f"slowest: rank {slowest['rank']}, {milliseconds(slowest.get('step_time_s'))} a step; "
             f"median {milliseconds(slowest.get('median_step_time_s'))}"

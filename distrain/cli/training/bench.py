@@ -73,7 +73,7 @@ def command(
     from distrain.diagnostics.bench.summary import summary_lines
     from distrain.diagnostics.bench.thresholds import parse_thresholds
     from distrain.diagnostics.bench.verdict import judge
-    from distrain.storage.outputs import check_free, whole_dir
+    from distrain.storage.outputs import atomic_dir, check_free
     from distrain.workers.local import device_of_workers
     from distrain.workers.open_cluster import ClusterRequest, open_cluster
 
@@ -85,7 +85,10 @@ def command(
     if scheduler is None and device == "auto":
         device = device_of_workers(workers)
     request = ClusterRequest(scheduler, workers, device=device)
-    with open_cluster(request, print_remark) as client, whole_dir(out, replace=overwrite) as folder:
+    with (
+        open_cluster(request, print_remark) as client,
+        atomic_dir(out, replace=overwrite) as folder,
+    ):
         work = folder / "work"
         work.mkdir()
         sizes, mode = (QUICK, "quick") if quick else (FULL, "full")

@@ -54,7 +54,7 @@ def command(
     from distrain.jobs.spec.load import dump_yaml, parse_spec
     from distrain.jobs.spec.short_yaml import short_yaml
     from distrain.launch.new_job import new_job
-    from distrain.storage.outputs import whole_file
+    from distrain.storage.outputs import atomic_file
 
     # Not every number of ranks is valid.
     spec = parse_spec(new_job(data, model, print_warning, ranks))
@@ -62,7 +62,7 @@ def command(
         raise OutputError(
             "the file exists already", where={"path": str(out)}, hint="Pass --overwrite."
         )
-    with whole_file(out) as partial:
+    with atomic_file(out) as partial:
         partial.write_text(dump_yaml(spec.model_dump(mode="json")) if full else short_yaml(spec))
     if not (data / "train").is_dir():
         print_warning(f"note: there is no folder {data / 'train'} yet")

@@ -153,7 +153,7 @@ def command(
       distrain train --resume runs/today
       distrain train --resume runs/today --set resources.num_ranks=2
     """
-    from distrain.cli.job_progress import JobProgress, leave
+    from distrain.cli.job_progress import JobProgress, submit_detached
     from distrain.jobs.spec.load import load_spec, parse_spec, sets_section
     from distrain.launch.resuming import find_run, lead_or_follow, resume_or_begin
     from distrain.launch.run import RunRequest, train
@@ -173,7 +173,7 @@ def command(
         place = (Path("runs") / "new" if run_dir is None else run_dir).parent / PREPARED
         table = _table_job(sources, place, scheduler, overrides, of_table)
 
-    def job_with(*words: str) -> "tuple[str, JobSpec, Resumption | None]":
+    def make_job(*words: str) -> "tuple[str, JobSpec, Resumption | None]":
         fields = (*overrides, *words)
         if resumed_run is not None:
             return find_run(resumed_run, fields, without_checkpoint=without_checkpoint)
@@ -183,7 +183,7 @@ def command(
             spec = parse_spec(table.document, fields)
         return new_job_id(spec.name), spec, None
 
-    job_id, spec, resumed = job_with()
+    job_id, spec, resumed = make_job()
     root = resumed_run or run_dir or Path("runs") / job_id
     gang = None
     if spec.resources.backend == "env" and not detach:
@@ -193,7 +193,7 @@ def command(
                 "--run-dir. Remove that folder, or choose another."
             )
         gang = lead_or_follow(spec, resumed_run or run_dir)
-        job_id, spec, resumed = resume_or_begin(root, gang, job_with)
+        job_id, spec, resumed = resume_or_begin(root, gang, make_job)
     ended = f"the job has ended; to complete {root}: {command_line('train', '--resume', root)}"
     progress = JobProgress(progress_console(), _left_behind(spec, root), ended)
     progress.target = table.target if table else LABEL
@@ -217,7 +217,7 @@ def command(
         _print_checked(run)
         return
     if detach:
-        leave(run)
+        submit_detached(run)
         return
     print_outcome(root, lambda on_summary: train(run, progress, on_summary))
 
@@ -284,17 +284,17 @@ def _table_job(
     Raises a `UsageError` if `--features` is given with an option that says what a column is.
     """
     print_remark("inferring the columns")  # before imports, which take a second
-    from distrain.launch.tables import TableRequest, asked_of, job_of_table
+    from distrain.launch.tables import TableRequest, job_of_table, make_user_choices
 
     features, valid = options["features"], _valid_of(options["valid"])
     columns = (options["target"], options["task"], valid, options["time"], options["weight"])
-    asked, valid_rows = asked_of(*columns)
+    choices, valid_rows = make_user_choices(*columns)
     model = options["model"]
     max_bad = options["max_bad"] if options["bad_lines"] == "skip" else None
     request = TableRequest(
         rows,
         place,
-        asked,
+        choices,
         valid_rows,
         features,
         model,

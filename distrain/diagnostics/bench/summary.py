@@ -5,7 +5,7 @@ from statistics import median
 
 from distrain.diagnostics.bench.results import Bench, Measure, Scaling, quantity
 from distrain.diagnostics.bench.verdict import BenchVerdict
-from distrain.formatting import first_of
+from distrain.formatting import limit_lines
 
 _MOST = 10
 _SCALINGS: tuple[Scaling, ...] = ("weak", "strong")
@@ -16,7 +16,11 @@ def summary_lines(bench: Bench, verdict: BenchVerdict) -> list[str]:
     lists = ([one.text for one in found] for found in verdict.findings.values())
     return [
         headline(bench, verdict),
-        *(line for lines in lists for line in first_of(lines, _MOST, "... and {} more of these")),
+        *(
+            line
+            for lines in lists
+            for line in limit_lines(lines, _MOST, "... and {} more of these")
+        ),
         *([limits_line(bench, verdict)] if verdict.limits and not verdict.passed else []),
         *scaling_lines(bench),
         *measure_lines(bench),

@@ -28,7 +28,7 @@ from distrain.loader.bucketing.bucket_store import BucketMemory, Slabs
 from distrain.loader.delivery.loads_ahead import EpochWork
 from distrain.loader.filling.batch_memory import OpenBatch
 from distrain.loader.filling.filler import Block
-from distrain.loader.filling.schedule import Deal, plan_loads
+from distrain.loader.filling.schedule import RowAssignment, plan_loads
 from distrain.loader.options import LoaderOptions
 from distrain.loader.partition.epoch_plan import EpochPlan
 from distrain.loader.partition.lazy_sequence import LazySequence
@@ -258,9 +258,9 @@ class _Scatter:
         starts = np.array([run.start for run in runs], np.int64)
         lengths = np.array([run.rows for run in runs], np.int64)
         steps = np.zeros(len(runs), np.int64)
-        deal = Deal(rows, steps, starts, lengths, _NO_PLACES)
+        assignment = RowAssignment(rows, steps, starts, lengths, _NO_PLACES)
         places = [OpenBatch(run.segment.cells.shape[1], run.segment.block) for run in runs]
-        self._backend.load(group, deal, places)
+        self._backend.load(group, assignment, places)
         sorted_keys = keys[rows]
         end = 0
         for run in runs:
@@ -295,9 +295,11 @@ class BucketBackend:
     def expect(self, groups: Iterator[RowGroup | None]) -> Expected:
         return Expected()
 
-    def load(self, group: RowGroup, deal: Deal, batches: Sequence[OpenBatch[Block]]) -> None:
+    def load(
+        self, group: RowGroup, assignment: RowAssignment, batches: Sequence[OpenBatch[Block]]
+    ) -> None:
         start_s = time.perf_counter()
-        self._inner.copy_rows(self._store.columns(group.index), deal, batches)
+        self._inner.copy_rows(self._store.columns(group.index), assignment, batches)
         self._inner.stats.add(fill_s=time.perf_counter() - start_s)
 
     def finish(self, batch: OpenBatch[Block]) -> Batch:

@@ -22,7 +22,7 @@ from distrain.loader.partition.table import RowGroup
 from distrain.loader.partition.wanted_columns import WantedColumn
 from distrain.loader.reading.arrow import ArrowReader
 from distrain.loader.reading.source import Source
-from distrain.storage.outputs import check_apart, whole_dir
+from distrain.storage.outputs import atomic_dir, check_inputs_outside
 from distrain.storage.retrying import RETRY_S
 
 _MOST_THREADS = 8
@@ -71,8 +71,8 @@ def pack(
         )
     started_s = time.monotonic()
     columns, num_threads = dataset.columns, threads or min(os.cpu_count() or 1, _MOST_THREADS)
-    check_apart(cache_dir, dataset.table.compact.files)
-    with whole_dir(cache_dir, replace=overwrite) as folder:
+    check_inputs_outside(cache_dir, dataset.table.compact.files)
+    with atomic_dir(cache_dir, replace=overwrite) as folder:
         cache = RowGroupCache(columns, folder, sys.maxsize)
         new_reader = partial(ArrowReader, columns, open_groups=num_threads, threads=num_threads)
         source = Source(columns, new_reader, RETRY_S, cache).open()

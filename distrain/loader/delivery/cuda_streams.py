@@ -46,7 +46,7 @@ class CudaStreams:
         """
         return tensor.to(self.device, non_blocking=True)
 
-    def beside(self) -> AbstractContextManager[Any]:
+    def on_side_stream(self) -> AbstractContextManager[Any]:
         """Return a context in which the side stream is the calling thread's current stream."""
         return torch.cuda.stream(self.side)
 

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from distrain.loader.batch import Batch
 from distrain.loader.filling.batch_memory import OpenBatch, OpenBatches
 from distrain.loader.filling.schedule import (
-    ChunkDealer,
-    Deal,
     Load,
     LoadSteps,
     LookAhead,
+    RowAssigner,
+    RowAssignment,
     plan_loads,
 )
 from distrain.loader.options import LoaderOptions
@@ -46,8 +46,10 @@ class Backend(Protocol):
         """Announce the row groups that will be loaded, in this order; see `Reader.expect`."""
         ...
 
-    def load(self, group: RowGroup, deal: Deal, batches: Sequence[OpenBatch[Any]]) -> None:
-        """Write a row group's rows to `batches`, which has the batch of each run of `deal`.
+    def load(
+        self, group: RowGroup, assignment: RowAssignment, batches: Sequence[OpenBatch[Any]]
+    ) -> None:
+        """Write a row group's rows to `batches`, which has the batch of each run of `assignment`.
 
         Thread-safe.
         """
@@ -100,15 +102,15 @@ Returns `None` if the first pass was cancelled.
 class _Task(NamedTuple):
     epoch: _OpenEpoch
     steps: LoadSteps  # counted over all epochs
-    dealer: ChunkDealer
+    dealer: RowAssigner
     number: int  # of the row group in its chunk
     group: RowGroup
 
     def run(self) -> None:
-        deal = self.dealer.deal(self.number)
-        if len(deal.rows):
-            batches = self.epoch.batches.at(deal.steps.tolist())
-            self.epoch.backend.load(self.group, deal, batches)
+        assignment = self.dealer.assign(self.number)
+        if len(assignment.rows):
+            batches = self.epoch.batches.at(assignment.steps.tolist())
+            self.epoch.backend.load(self.group, assignment, batches)
 
 
 class _OpenEpoch:
@@ -143,7 +145,7 @@ class _OpenEpoch:
             if len(chunk.row_groups) > 1:
                 sizes = [work.row_groups[group].num_rows for group in chunk.row_groups]
             order = work.order_of and partial(work.order_of, load.chunk)
-            dealer = ChunkDealer(work.plan, work.lanes, chunk, load, sizes, seed, work.epoch, order)
+            dealer = RowAssigner(work.plan, work.lanes, chunk, load, sizes, seed, work.epoch, order)
             steps = LoadSteps.of(work.plan, load, work.open_steps, self._offset)
             for number, group in enumerate(chunk.row_groups):
                 yield _Task(self, steps, dealer, number, work.row_groups[group])

@@ -70,7 +70,7 @@ class DeviceDelivery:
 
         Does not wait for this copy, but for older ones if more than two are running.
         """
-        with self._streams.beside():
+        with self._streams.on_side_stream():
             moved = move(self._transform(batch), self._streams)
             event = self._streams.mark()
         if moved.sources:

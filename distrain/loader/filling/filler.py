@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from distrain.errors import DataError
 from distrain.loader.filling.batch_memory import TilePool
 from distrain.loader.filling.kernel import fill as _fill
-from distrain.loader.filling.schedule import Deal
+from distrain.loader.filling.schedule import RowAssignment
 from distrain.loader.partition.table import RowGroup
 from distrain.loader.partition.wanted_columns import WantedColumn, value_problem
 
@@ -45,7 +45,7 @@ class Filler:
     def fill(
         self,
         cells: Sequence[NDArray[Any]],
-        deal: Deal,
+        assignment: RowAssignment,
         blocks: Sequence[Block],
         group: RowGroup,
         *,
@@ -56,8 +56,8 @@ class Filler:
         Args:
             cells: Consecutive columns, each `[rows of the row group]`, of any integer, floating or
                 boolean type.
-            deal: The rows and their places.
-            blocks: The block of each run of `deal`.
+            assignment: The rows and their places.
+            blocks: The block of each run of `assignment`.
             first_column: The number in a block of the first of these columns.
 
         Raises:
@@ -74,10 +74,10 @@ class Filler:
                 part.roles,
                 b"".join(map(type_letter, sources)),
                 part.limits,
-                deal.rows,
-                deal.starts,
-                deal.counts,
-                deal.places,
+                assignment.rows,
+                assignment.starts,
+                assignment.counts,
+                assignment.places,
                 first_column,
                 len(self._columns),
                 tile,
@@ -85,7 +85,7 @@ class Filler:
         if any(suspicious) or part.has_classes:
             for wanted, column, flag in zip(part.columns, cells, suspicious, strict=True):
                 if flag or has_classes(wanted):
-                    check_values(wanted, column, group, deal.rows)
+                    check_values(wanted, column, group, assignment.rows)
 
     def _part(self, first: int, count: int) -> _Part:
         known = self._parts.get((first, count))
@@ -99,7 +99,7 @@ class Filler:
             )
         return known
 
-    def copy(self, cells: Block, deal: Deal, blocks: Sequence[Block]) -> None:
+    def copy(self, cells: Block, assignment: RowAssignment, blocks: Sequence[Block]) -> None:
         """Write rows of `cells` to their places, without checking values.
 
         `cells` has all columns, `[columns, rows]`, in the format of blocks.
@@ -114,10 +114,10 @@ class Filler:
                 b"i" * count,
                 b"i" * count,
                 np.full(count, 2**31, np.uint64),
-                deal.rows,
-                deal.starts,
-                deal.counts,
-                deal.places,
+                assignment.rows,
+                assignment.starts,
+                assignment.counts,
+                assignment.places,
                 0,
                 count,
                 tile,

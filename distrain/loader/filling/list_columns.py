@@ -1,6 +1,6 @@
 """Fills list columns: collects the items of each run of rows, and joins a batch's runs at the end.
 
-A run is consecutive rows of one batch (see `schedule.Deal`).
+A run is consecutive rows of one batch (see `schedule.RowAssignment`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from distrain.loader.filling.kernel import (
     measure_lists as _measure,
     place_lists as _place,
 )
-from distrain.loader.filling.schedule import Deal
+from distrain.loader.filling.schedule import RowAssignment
 from distrain.loader.partition.table import RowGroup
 from distrain.loader.partition.wanted_columns import WantedColumn
 
@@ -79,21 +79,23 @@ def deal_lists(
     number: int,
     rows: pa.ListArray,
     most: int | None,
-    deal: Deal,
+    assignment: RowAssignment,
     batches: Sequence[OpenBatch[Any]],
     group: RowGroup,
 ) -> None:
     """Distribute a column's lists, without nulls, to batches, cut to `most` items (`None`: all).
 
     `number` is the column's number among the list columns. `batches` has the batch of each run of
-    `deal`. Raises a `DataError` for a list that is too long, or an invalid item.
+    `assignment`. Raises a `DataError` for a list that is too long, or an invalid item.
     """
     items = source_of(column, rows.values.to_numpy(zero_copy_only=False))
     offsets = rows.offsets.to_numpy()
     kept = _MOST_ITEMS if most is None else most
-    lengths = np.empty(len(deal.rows), np.int32)
-    totals = np.empty(len(deal.counts), np.int64)
-    longest = _measure(offsets, len(items), deal.rows, deal.counts, kept, lengths, totals)
+    lengths = np.empty(len(assignment.rows), np.int32)
+    totals = np.empty(len(assignment.counts), np.int64)
+    longest = _measure(
+        offsets, len(items), assignment.rows, assignment.counts, kept, lengths, totals
+    )
     if column.max_length and longest > column.max_length:
         check_lists(column, cut_lists(rows, most), group)
     blocks = [np.empty(total, np.int32) for total in totals.tolist()]
@@ -104,18 +106,18 @@ def deal_lists(
         role,
         type_letter(items),
         column.id_limit,
-        deal.rows,
-        deal.counts,
+        assignment.rows,
+        assignment.counts,
         kept,
         blocks,
     ):
         check_lists(column, cut_lists(rows, most), group)
     first = 0
     for batch, start, count, block in zip(
-        batches, deal.starts.tolist(), deal.counts.tolist(), blocks, strict=True
+        batches, assignment.starts.tolist(), assignment.counts.tolist(), blocks, strict=True
     ):
         run = slice(first, first + count)
-        places = start + deal.places[run] if len(deal.places) else None
+        places = start + assignment.places[run] if len(assignment.places) else None
         where = slice(start, start + count) if places is None else places
         batch.lengths[number, where] = lengths[run]
         batch.lists[number].append(ListRun(start, start + count, places, block))

@@ -34,7 +34,7 @@ from distrain.loader.partition.row_order import (
     row_order,
     sliced_order,
 )
-from distrain.loader.partition.slice_dealing import num_bands
+from distrain.loader.partition.slice_dealing import num_lane_groups
 
 
 class Load(NamedTuple):
@@ -133,16 +133,16 @@ def epoch_chunks(dataset: Dataset, options: LoaderOptions, epoch: int) -> Chunks
         return chunks
     plan = EpochPlan(len(dataset), options.lanes, options.global_batch_size)
     lane_rows = [plan.lane_rows_before(lane, plan.num_steps) for lane in range(options.lanes)]
-    return sliced_order(chunks, slices, lane_rows, bands_of(options))
+    return sliced_order(chunks, slices, lane_rows, lane_groups_of(options))
 
 
-def bands_of(options: LoaderOptions) -> int:
+def lane_groups_of(options: LoaderOptions) -> int:
     """Return the number of groups of lanes, each of which reads its own part of the files.
 
-    With `shuffle="chunk"`, a group has `LANES_PER_BAND` lanes. Otherwise, there is one group.
+    With `shuffle="chunk"`, a group has `LANES_PER_GROUP` lanes. Otherwise, there is one group.
     """
-    # With one band, each lane traverses the files from the first to the last.
-    return num_bands(options.lanes) if options.shuffle == "chunk" else 1
+    # With one lane group, each lane traverses the files from the first to the last.
+    return num_lane_groups(options.lanes) if options.shuffle == "chunk" else 1
 
 
 def open_groups(dataset: Dataset, options: LoaderOptions) -> int:
@@ -158,11 +158,11 @@ def open_groups(dataset: Dataset, options: LoaderOptions) -> int:
     large = np.diff(slices.firsts) > 1
     of_parts = np.add.reduceat(large, dataset.parts.bounds[:-1], dtype=np.int64)
     of_chunk = int(np.sort(of_parts)[-options.parts_per_chunk :].sum())
-    size = -(-options.lanes // bands_of(options))
+    size = -(-options.lanes // lane_groups_of(options))
     lanes = options.lanes // options.num_ranks
     first = options.rank * lanes
-    bands = (first + lanes - 1) // size - first // size + 1
-    return min(int(large.sum()), bands * of_chunk)
+    lane_groups = (first + lanes - 1) // size - first // size + 1
+    return min(int(large.sum()), lane_groups * of_chunk)
 
 
 def plan_loads(plan: EpochPlan, chunks: Chunks, lanes: Iterable[int], start_step: int = 0) -> Loads:
@@ -236,18 +236,18 @@ _MOST_ROWS = 2**31  # maximum rows of a chunk, whose rows are numbered by int32
 
 
 @dataclass(frozen=True)
-class Deal:
+class RowAssignment:
     """The rows of a row group that a rank needs, and their places in the rank's batches.
 
     Rows are listed run by run. A run is a range of consecutive places in one batch; rows of other
     row groups may fill some of them.
     """
 
-    rows: NDArray[np.int32]  # `[rows dealt]`, int32: rows of the row group, run after run
+    rows: NDArray[np.int32]  # `[assigned rows]`, int32: rows of the row group, run after run
     steps: NDArray[np.int64]  # the step of each run
     starts: NDArray[np.int64]  # the place in the rank's batch where each run begins
     counts: NDArray[np.int64]  # the number of this row group's rows in each run
-    # `[rows dealt]`, int32: each row's place relative to its run's start; empty if each run has
+    # `[assigned rows]`, int32: each row's place relative to its run's start; empty if each run has
     # only rows of this row group, in order
     places: NDArray[np.int32]
 
@@ -256,7 +256,7 @@ def _joined(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
-class ChunkDealer:
+class RowAssigner:
     """Computes the places of a chunk's rows in batches, one row group at a time, from any thread.
 
     Args:
@@ -295,19 +295,19 @@ class ChunkDealer:
         runs = [runs_of(plan, lanes, piece) for piece in load.pieces]
         self._steps, self._starts, self._counts = map(_joined, zip(*runs, strict=True))
         self._lock = threading.Lock()
-        # row groups for which `deal` was not called yet; at 0 the order of rows is dropped
+        # row groups for which `assign` was not called yet; at 0 the order of rows is dropped
         self._left = len(rows_per_group)
         self._order: NDArray[np.int32] | None = None
         self._by_group: NDArray[np.int64] | None = None
 
-    def deal(self, number: int) -> Deal:
+    def assign(self, number: int) -> RowAssignment:
         """Return the rows and places of the chunk's row group `number`, counted from 0.
 
         Call it once for each row group.
         """
         if len(self._bounds) == 2:
             rows = self._dealt_rows()
-            return Deal(rows, self._steps, self._starts, self._counts, _NO_PLACES)
+            return RowAssignment(rows, self._steps, self._starts, self._counts, _NO_PLACES)
         with self._lock:  # the threads that load a chunk's row groups share its permutation
             if self._order is None:
                 self._order = self._dealt_rows()
@@ -340,13 +340,13 @@ class ChunkDealer:
 
     def _deal_entries(
         self, number: int, entries: NDArray[np.int64], order: NDArray[np.int32]
-    ) -> Deal:
+    ) -> RowAssignment:
         firsts = np.cumsum(self._counts) - self._counts
         cuts = np.searchsorted(entries, np.append(firsts, len(order)))
         counts = np.diff(cuts)
         places = entries - np.repeat(firsts, counts)
         used = counts > 0
-        return Deal(
+        return RowAssignment(
             order[entries] - np.int32(self._bounds[number]),
             self._steps[used],
             self._starts[used],

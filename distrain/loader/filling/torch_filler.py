@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from distrain.loader.filling.schedule import Deal
+from distrain.loader.filling.schedule import RowAssignment
 from distrain.loader.host_memory import to_device
 from distrain.loader.partition.wanted_columns import WantedColumn
 
@@ -36,28 +36,30 @@ class TorchFiller:
         self._last_ids = to_device(torch.tensor(last_ids, dtype=torch.int32)[:, None], device)
         self._device = device
 
-    def fill(self, cells: Sequence[Tensor], deal: Deal, blocks: Sequence[Tensor]) -> Tensor:
-        """Write rows to the block of each run of `deal`, without waiting for the device.
+    def fill(
+        self, cells: Sequence[Tensor], assignment: RowAssignment, blocks: Sequence[Tensor]
+    ) -> Tensor:
+        """Write rows to the block of each run of `assignment`, without waiting for the device.
 
         `cells` has a tensor `[rows of the row group]` for each column.
 
         Returns:
             `[columns]`, bool: whether these rows have unusable values in a column.
         """
-        rows = to_device(torch.from_numpy(deal.rows), self._device)
+        rows = to_device(torch.from_numpy(assignment.rows), self._device)
         dealt = torch.empty((len(cells), len(rows)), dtype=torch.int32, device=self._device)
         for column, source, target in zip(self._columns, cells, dealt, strict=True):
             gather_column(column, source, rows, target)
-        self._write(dealt, deal, blocks)
+        self._write(dealt, assignment, blocks)
         return self._bad_columns(dealt)
 
-    def _write(self, dealt: Tensor, deal: Deal, blocks: Sequence[Tensor]) -> None:
+    def _write(self, dealt: Tensor, assignment: RowAssignment, blocks: Sequence[Tensor]) -> None:
         places = None
-        if len(deal.places):
-            places = to_device(torch.from_numpy(deal.places), self._device).long()
+        if len(assignment.places):
+            places = to_device(torch.from_numpy(assignment.places), self._device).long()
         first = 0
         for block, start, count in zip(
-            blocks, deal.starts.tolist(), deal.counts.tolist(), strict=True
+            blocks, assignment.starts.tolist(), assignment.counts.tolist(), strict=True
         ):
             run = slice(first, first + count)
             if places is None:

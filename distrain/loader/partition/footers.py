@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import IO, TYPE_CHECKING
 
 from distrain.errors import DataError, Unavailable
-from distrain.formatting import first_of, some
+from distrain.formatting import join_names, limit_lines
 from distrain.jobs.spec.data import WindowsSpec
 from distrain.loader.partition.filtering import RowFilter
 from distrain.loader.partition.hive import Constants, ambiguous_columns, read_constants
@@ -244,8 +244,10 @@ def _checked_footer(
     problems += _column_problems(file.path, metadata, groups, taken, schema, own)
     spans: dict[int, Span] = {}
     if windows is not None:
-        some = {n: one for n, one in enumerate(groups) if rows[n] and taken[n] is not False}
-        spans, of_windows = row_group_spans(file.path, windows, metadata, some, schema)
+        wanted_groups = {
+            n: one for n, one in enumerate(groups) if rows[n] and taken[n] is not False
+        }
+        spans, of_windows = row_group_spans(file.path, windows, metadata, wanted_groups, schema)
         problems += of_windows
     return _Footer(
         file,
@@ -289,7 +291,7 @@ def _raise_problems(problems: Sequence[DataError]) -> None:
         f"  - {problem.message} ({', '.join(f'{k} {v}' for k, v in problem.where.items())})"
         for problem in problems
     ]
-    shown = first_of(lines, _MOST_LISTED, "  - and {} more")
+    shown = limit_lines(lines, _MOST_LISTED, "  - and {} more")
     raise DataError(
         "\n".join([f"{_count(len(problems), 'problem')} found in the files' footers:", *shown]),
         hint=problems[0].hint,
@@ -362,7 +364,7 @@ def _missing(column: WantedColumn, names: Sequence[str], where: Mapping[str, obj
     return DataError(
         f"column {column.name!r} is missing",
         where=where,
-        hint=f"Did you mean {near[0]!r}?" if near else f"The file has: {some(names, 20)}.",
+        hint=f"Did you mean {near[0]!r}?" if near else f"The file has: {join_names(names, 20)}.",
     )
 
 

@@ -180,20 +180,22 @@ def chunk_order(
     return Chunks(groups, bounds, rows_before[bounds])
 
 
-def sliced_order(chunks: Chunks, slices: Slices, lane_rows: Sequence[int], bands: int) -> Chunks:
+def sliced_order(
+    chunks: Chunks, slices: Slices, lane_rows: Sequence[int], lane_groups: int
+) -> Chunks:
     """Return the chunks of an epoch with large row groups in slices, and the pieces of all lanes.
 
     A chunk of large row groups becomes a run of chunks: the first has the first slice of each row
     group, the second has the second slices, and so on to the end of the largest row group. Each
-    band of lanes works on its own run; see `slice_dealing`.
+    lane group works on its own run; see `slice_dealing`.
 
     Args:
         lane_rows: The number of rows of each lane.
-        bands: The number of bands.
+        lane_groups: The number of lane groups.
     """
     runs = [_layers(chunk, slices.firsts) for chunk in chunks]
     sizes = ([int(slices.rows[layer].sum()) for layer in run] for run in runs)
-    order, dealt = deal_runs(sizes, lane_rows, bands)
+    order, dealt = deal_runs(sizes, lane_rows, lane_groups)
     layers = [runs[run][place] for run, place in order]
     bounds = np.cumsum([0, *map(len, layers)], dtype=np.int32)
     groups = np.concatenate(layers).astype(np.int32)

@@ -2,10 +2,10 @@
 
 A slice can only be decoded after the slices before it in its row group. So a lane must not begin
 inside a row group, as it does when lanes are spans of the epoch's line. Instead, adjacent lanes
-form bands. A band takes a run (the consecutive chunks of the same row groups) and gives each chunk
-to the one of its lanes that has the fewest rows so far, until the run is over. So each band has one
-run open, and a rank has the runs of its lanes' bands open. When no run is left, a band shares the
-run of another band.
+form lane groups. A lane group takes a run (the consecutive chunks of the same row groups) and gives
+each chunk to the one of its lanes that has the fewest rows so far, until the run is over. So each
+lane group has one run open, and a rank has the runs of its lanes' lane groups open. When no run is
+left, a lane group shares the run of another lane group.
 
 If all lanes began with a whole chunk, all would start new chunks at the same steps. So the lanes of
 each pair share their first chunk, which is cut at a different place for each pair. A lane's last
@@ -23,35 +23,35 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-LANES_PER_BAND = 3
-"""The number of lanes in a band.
+LANES_PER_GROUP = 3
+"""The number of lanes in a lane group.
 
-With larger bands, fewer row groups are open, but a batch has rows of fewer row groups.
+With larger lane groups, fewer row groups are open, but a batch has rows of fewer row groups.
 """
 
 
-def num_bands(lanes: int) -> int:
-    return -(-lanes // LANES_PER_BAND)
+def num_lane_groups(lanes: int) -> int:
+    return -(-lanes // LANES_PER_GROUP)
 
 
 def deal_runs(
-    runs: Iterable[Sequence[int]], capacities: Sequence[int], bands: int
+    runs: Iterable[Sequence[int]], capacities: Sequence[int], lane_groups: int
 ) -> tuple[list[tuple[int, int]], NDArray[np.int64]]:
     """Distribute the chunks of runs to lanes, so that each lane gets exactly its number of rows.
 
     Args:
         runs: The number of rows of each chunk of each run; their sum must be that of `capacities`.
         capacities: The number of rows that each lane gets.
-        bands: The number of groups of adjacent lanes. Each takes chunks from its own run, and from
-            another band's run when no run is left.
+        lane_groups: The number of groups of adjacent lanes. Each takes chunks from its own run, and
+            from another lane group's run when no run is left.
 
     Returns:
         The order in which chunks are begun, as (run, chunk of the run); and the pieces of all
         lanes, `[pieces, 5]`, as in `Pieces`, lane by lane. In the pieces, chunks are numbered in
         the order in which they are begun; a lane's pieces are in the order of its rows.
     """
-    table = _Table(runs, bands)
-    lanes, size = len(capacities), -(-len(capacities) // bands)
+    table = _Table(runs, lane_groups)
+    lanes, size = len(capacities), -(-len(capacities) // lane_groups)
     done = [0] * lanes
     pieces: list[tuple[int, int, int, int, int]] = []
 
@@ -89,37 +89,37 @@ def deal_runs(
 
 
 class _Table:
-    """The chunks, and rests of chunks, that no lane has yet; each band takes them from its run.
+    """The chunks, and rests of chunks, that no lane has yet; a lane group takes them from its run.
 
     `begun` has the chunks that were begun, in order, as (run, chunk of the run).
     """
 
-    def __init__(self, runs: Iterable[Sequence[int]], bands: int):
+    def __init__(self, runs: Iterable[Sequence[int]], lane_groups: int):
         self.begun: list[tuple[int, int]] = []
         self._waiting = deque(
             deque((number, place, rows) for place, rows in enumerate(run))
             for number, run in enumerate(runs)
         )
-        self._open: list[deque[tuple[int, int, int]]] = [deque() for _ in range(bands)]
-        self._rests: list[list[tuple[int, int, int]]] = [[] for _ in range(bands)]
+        self._open: list[deque[tuple[int, int, int]]] = [deque() for _ in range(lane_groups)]
+        self._rests: list[list[tuple[int, int, int]]] = [[] for _ in range(lane_groups)]
 
-    def next_for(self, band: int) -> tuple[int, int, int]:
-        """Return the number of the band's next chunk, and the rows of it that no lane has.
+    def next_for(self, lane_group: int) -> tuple[int, int, int]:
+        """Return the number of the lane group's next chunk, and the rows of it that no lane has.
 
         The rows are a range: the first row, and one past the last.
         """
-        if self._rests[band]:
-            return self._rests[band].pop()
-        if not self._open[band]:
+        if self._rests[lane_group]:
+            return self._rests[lane_group].pop()
+        if not self._open[lane_group]:
             joined = max(self._open, key=len)
-            self._open[band] = self._waiting.popleft() if self._waiting else joined
-        if not self._open[band]:
+            self._open[lane_group] = self._waiting.popleft() if self._waiting else joined
+        if not self._open[lane_group]:
             return next(rests for rests in self._rests if rests).pop()
-        run, place, rows = self._open[band].popleft()
+        run, place, rows = self._open[lane_group].popleft()
         self.begun.append((run, place))
         return len(self.begun) - 1, 0, rows
 
-    def give_back(self, band: int, rest: tuple[int, int, int]) -> None:
-        """Keep the rest of a chunk, if any, as the next chunk of the band."""
+    def give_back(self, lane_group: int, rest: tuple[int, int, int]) -> None:
+        """Keep the rest of a chunk, if any, as the next chunk of the lane group."""
         if rest[1] < rest[2]:
-            self._rests[band].append(rest)
+            self._rests[lane_group].append(rest)

@@ -26,19 +26,19 @@ from distrain.models.shapes import (
 class Block(nn.Module):
     """A part of a network whose sizes follow from its input.
 
-    A subclass defines `build(given)`, which creates the parameters for an input of that shape and
-    returns the output's shape, and `forward(value)`. Only `attach` calls `build`. Parameters are
-    drawn from torch's default generator.
+    A subclass defines `build(input_shape)`, which creates the parameters for an input of that shape
+    and returns the output's shape, and `forward(value)`. Only `attach` calls `build`. Parameters
+    are drawn from torch's default generator.
 
     Attributes:
-        given: The input's shape; `None` until the block is attached.
-        gives: The output's shape; `None` until the block is attached.
+        input_shape: The input's shape; `None` until the block is attached.
+        output_shape: The output's shape; `None` until the block is attached.
         only_multiplies: Whether embeddings are used only in matrix products, so that under
             autocast it does not matter where they are rounded.
     """
 
-    given: Shape | None = None
-    gives: Shape | None = None
+    input_shape: Shape | None = None
+    output_shape: Shape | None = None
     only_multiplies: bool = False
 
     @property
@@ -46,22 +46,23 @@ class Block(nn.Module):
         """The block's name in messages."""
         return type(self).__name__
 
-    def attach(self, given: Shape) -> Shape:
+    def attach(self, input_shape: Shape) -> Shape:
         """Create the parameters for an input of a shape; return the shape of the output.
 
         Raises:
             ModelError: The block does not accept the shape, or was attached before.
         """
-        if self.given is not None:
+        if self.input_shape is not None:
             raise ModelError(
-                f"{self.label} takes {self.given} of {self.given.made_by} already, and cannot take "
-                f"{given} of {given.made_by} too",
+                f"{self.label} takes {self.input_shape} of {self.input_shape.made_by} already, and "
+                f"cannot take {input_shape} of {input_shape.made_by} too",
                 hint="Make a second block.",
             )
-        self.given, self.gives = given, replace(self.build(given), made_by=self.label)
-        return self.gives
+        self.output_shape = replace(self.build(input_shape), made_by=self.label)
+        self.input_shape = input_shape
+        return self.output_shape
 
-    def build(self, given: Shape) -> Shape:
+    def build(self, input_shape: Shape) -> Shape:
         """Create the parameters and return the output's shape; see the class."""
         raise NotImplementedError
 
@@ -109,11 +110,11 @@ class Chain(Block):
         *_, last = [self._passes_on, *(block.label for block in self)]
         return last
 
-    def build(self, given: Shape) -> Shape:
-        self._passes_on = given.made_by
+    def build(self, input_shape: Shape) -> Shape:
+        self._passes_on = input_shape.made_by
         for block in self:
-            given = block.attach(given)
-        return given
+            input_shape = block.attach(input_shape)
+        return input_shape
 
     def forward(self, value: Value) -> Value:
         for block in self.blocks:
@@ -182,19 +183,19 @@ class Aggregate(Block):
     def label(self) -> str:
         return f"Aggregate({self.how!r})"
 
-    def build(self, given: Shape) -> Shape:
-        some_width(given, self.label)
+    def build(self, input_shape: Shape) -> Shape:
+        some_width(input_shape, self.label)
         if self.how == "concat":
-            return Flat(given.width)
-        if not isinstance(given, Branches):
-            vectors = vectors_of(given, self.label)
+            return Flat(input_shape.width)
+        if not isinstance(input_shape, Branches):
+            vectors = vectors_of(input_shape, self.label)
             return vectors if self.how == "stack" else Flat(vectors.dim)
         if self.how == "stack":
-            dims = {name: vectors_of_branch(one).dim for name, one in given.shapes.items()}
-            self._check_alike(given, dims)
-            return vectors_of(given, self.label)
-        widths = {name: some_width(one, self.label) for name, one in given.shapes.items()}
-        self._check_alike(given, widths)
+            dims = {name: vectors_of_branch(one).dim for name, one in input_shape.shapes.items()}
+            self._check_alike(input_shape, dims)
+            return vectors_of(input_shape, self.label)
+        widths = {name: some_width(one, self.label) for name, one in input_shape.shapes.items()}
+        self._check_alike(input_shape, widths)
         return Flat(next(iter(widths.values())))
 
     def forward(self, value: Value) -> Tensor:
@@ -209,12 +210,12 @@ class Aggregate(Block):
             return _multiplied(vectors.unbind(1))
         return vectors.sum(1) if self.how == "sum" else vectors.mean(1)
 
-    def _check_alike(self, given: Branches, widths: dict[str, int]) -> None:
+    def _check_alike(self, input_shape: Branches, widths: dict[str, int]) -> None:
         first, *others = widths
         for other in others:
             if widths[other] != widths[first]:
                 one, two = (
-                    f"{name!r} of {given.shapes[name].made_by} is {widths[name]} wide"
+                    f"{name!r} of {input_shape.shapes[name].made_by} is {widths[name]} wide"
                     for name in (first, other)
                 )
                 raise ModelError(
@@ -266,15 +267,15 @@ class ParallelBlock(Block):
     def label(self) -> str:
         return f"ParallelBlock({', '.join(self.names)})"
 
-    def build(self, given: Shape) -> Shape:
-        shapes = {name: self[name].attach(given) for name in self.names}
+    def build(self, input_shape: Shape) -> Shape:
+        shapes = {name: self[name].attach(input_shape) for name in self.names}
         branches = Branches(shapes, self.label)
         return branches if self.aggregate is None else self.aggregate.attach(branches)
 
     def forward(self, value: Value) -> Value:
         branches = zip(self.names, self.branches, strict=True)
-        given = {name: branch(value) for name, branch in branches}
-        return given if self.aggregate is None else self.aggregate(given)
+        outputs = {name: branch(value) for name, branch in branches}
+        return outputs if self.aggregate is None else self.aggregate(outputs)
 
 
 class _Activation(Block):
@@ -284,8 +285,8 @@ class _Activation(Block):
         # A plain function may use other rows. A module is checked on its own.
         self.rows_are_independent = isinstance(function, nn.Module)
 
-    def build(self, given: Shape) -> Shape:
-        return given
+    def build(self, input_shape: Shape) -> Shape:
+        return input_shape
 
     def forward(self, value: Value) -> Any:
         return self.function(value)

@@ -76,8 +76,8 @@ class CrossBlock(Block):
         rank = "" if self.low_rank is None else f", low_rank={self.low_rank}"
         return f"CrossBlock({self.depth}, {self.version!r}{rank})"
 
-    def build(self, given: Shape) -> Shape:
-        width = some_width(given, self.label)
+    def build(self, input_shape: Shape) -> Shape:
+        width = some_width(input_shape, self.label)
         self.width = width
         layers = (self._layer(width) for _ in range(self.depth))
         self.layers = nn.ModuleList(layers)

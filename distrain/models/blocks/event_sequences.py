@@ -45,21 +45,21 @@ class EventBlock(Block):
     def label(self) -> str:
         return f"{type(self).__name__}({self.events!r})"
 
-    def build_fields(self, given: Shape) -> int:
+    def build_fields(self, input_shape: Shape) -> int:
         """Find the fields that events and target share; return the width of the vectors.
 
         Raises `ModelError` if there are none, or `targets` names an unknown list.
         """
-        events = self._events_of(given)
-        assert isinstance(given, Columns)
+        events = self._events_of(input_shape)
+        assert isinstance(input_shape, Columns)
         self.max_length = events.max_length
-        self._place = given.events.index(events)
+        self._place = input_shape.events.index(events)
         self._targets: list[tuple[int, int]] = []
         self._fields: list[int] = []
         width = 0
         for field, (column, dim) in enumerate(zip(events.lists.values(), events.dims, strict=True)):
             if column.name in self.targets:
-                self._targets.append(self._target(given, column.name, column.part, dim))
+                self._targets.append(self._target(input_shape, column.name, column.part, dim))
                 self._fields.append(field)
                 width += dim
         unknown = set(self.targets) - {column.name for column in events.lists.values()}
@@ -72,13 +72,13 @@ class EventBlock(Block):
             )
         return width
 
-    def build_vectors(self, given: Shape) -> int:
+    def build_vectors(self, input_shape: Shape) -> int:
         """Run `build_fields`, create the layer for other fields; return the vectors' width.
 
         The other fields are ids that `build_fields` does not choose, and numbers. Time differences
         are among them with `takes_times`.
         """
-        width, events = self.build_fields(given), self._events_of(given)
+        width, events = self.build_fields(input_shape), self._events_of(input_shape)
         timed = [column.tags.count(Tags.TIME_DIFFERENCE) > 0 for column in events.numbers]
         self._times = [place for place, is_time in enumerate(timed) if is_time]
         self._numbers = [place for place, is_time in enumerate(timed) if not is_time]
@@ -129,20 +129,20 @@ class EventBlock(Block):
             return self.max_length
         return max(1, int(np.diff(rows.offsets_on_host()).max()))
 
-    def _events_of(self, given: Shape) -> Events:
-        known = given.events if isinstance(given, Columns) else ()
+    def _events_of(self, input_shape: Shape) -> Events:
+        known = input_shape.events if isinstance(input_shape, Columns) else ()
         for found in known:
             if found.name == self.events:
                 return found
         raise ModelError(
-            f"{self.label} finds no such events in {given} of {given.made_by}",
+            f"{self.label} finds no such events in {input_shape} of {input_shape.made_by}",
             where={"events": ", ".join(found.name for found in known) or "none"},
             hint='Give the lists of the events the combiner "sequence" in Embeddings.',
         )
 
-    def _target(self, given: Columns, name: str, part: str, dim: int) -> tuple[int, int]:
+    def _target(self, input_shape: Columns, name: str, part: str, dim: int) -> tuple[int, int]:
         target = self.targets[name]
-        for number, group in enumerate(given.groups):
+        for number, group in enumerate(input_shape.groups):
             for place, column in enumerate(group.columns):
                 if (column.name, column.part) == (target, part):
                     if group.dim == dim:
@@ -153,7 +153,7 @@ class EventBlock(Block):
                         hint="Give both one width, or one table.",
                     )
         raise ModelError(
-            f"{given.made_by} gives no column {target!r}, the target of the list {name!r}",
+            f"{input_shape.made_by} gives no column {target!r}, the target of the list {name!r}",
             hint="The target must be a categorical column with one value per row.",
         )
 
@@ -373,8 +373,8 @@ class TargetAttention(EventBlock):
         super().__init__(events, targets)
         self.weigh = MLPBlock([*hidden, 1], activation, no_activation_last_layer=True)
 
-    def build(self, given: Shape) -> Shape:
-        width = self.build_vectors(given)
+    def build(self, input_shape: Shape) -> Shape:
+        width = self.build_vectors(input_shape)
         self.weigh.attach(Flat(4 * width, self.label))
         return Flat(width)
 

@@ -80,14 +80,14 @@ class Filter(Block):
         conditions += ["exclude=True"] if self.exclude else []
         return f"Filter({', '.join(conditions)})"
 
-    def build(self, given: Shape) -> Shape:
-        if isinstance(given, Branches):
-            return self._build_branches(given)
-        if isinstance(given, Columns):
-            return self._build_columns(given)
+    def build(self, input_shape: Shape) -> Shape:
+        if isinstance(input_shape, Branches):
+            return self._build_branches(input_shape)
+        if isinstance(input_shape, Columns):
+            return self._build_columns(input_shape)
         raise ModelError(
-            f"{self.label} picks columns or branches, but {given.made_by} gives {given}, which "
-            "has no names",
+            f"{self.label} picks columns or branches, but {input_shape.made_by} gives "
+            f"{input_shape}, which has no names",
             hint="Filter before that, or let a ParallelBlock give a dictionary (aggregation=None).",
         )
 
@@ -100,36 +100,36 @@ class Filter(Block):
         embedded = tuple(pick(group) for pick, group in groups if pick.count)
         return Features(embedded, self.pick_continuous(value.continuous))
 
-    def _build_branches(self, given: Branches) -> Shape:
+    def _build_branches(self, input_shape: Branches) -> Shape:
         if self.tags or self.part is not None or self.kind is not None or not self.names:
             raise ModelError(f"{self.label} picks branches: give their names")
-        self._check_names(given.shapes, given, "branch")
+        self._check_names(input_shape.shapes, input_shape, "branch")
         # Plain names, no parameters: the keys of the dictionary to keep.
         self.picked = self.names
         if self.exclude:
-            self.picked = tuple(name for name in given.shapes if name not in self.names)
+            self.picked = tuple(name for name in input_shape.shapes if name not in self.names)
         if not self.picked:
-            raise ModelError(f"{self.label} leaves nothing of {', '.join(given.shapes)}")
+            raise ModelError(f"{self.label} leaves nothing of {', '.join(input_shape.shapes)}")
         if len(self.names) == 1 and not self.exclude:
-            return given.shapes[self.names[0]]
-        return Branches({name: given.shapes[name] for name in self.picked})
+            return input_shape.shapes[self.names[0]]
+        return Branches({name: input_shape.shapes[name] for name in self.picked})
 
-    def _build_columns(self, given: Columns) -> Shape:
-        every = [column for group in given.groups for column in group.columns]
-        columns = (*every, *given.continuous)
+    def _build_columns(self, input_shape: Columns) -> Shape:
+        every = [column for group in input_shape.groups for column in group.columns]
+        columns = (*every, *input_shape.continuous)
         called = {name for column in columns for name in (column.name, column.table)}
-        self._check_names(called, given, "column", [column.table for column in columns])
-        picks = [_Pick(g.columns, self._passes("categorical")) for g in given.groups]
+        self._check_names(called, input_shape, "column", [column.table for column in columns])
+        picks = [_Pick(g.columns, self._passes("categorical")) for g in input_shape.groups]
         self.pick_embedded = nn.ModuleList(picks)
-        self.pick_continuous = _Pick(given.continuous, self._passes("continuous"))
-        groups = zip(given.groups, picks, strict=True)
+        self.pick_continuous = _Pick(input_shape.continuous, self._passes("continuous"))
+        groups = zip(input_shape.groups, picks, strict=True)
         kept = tuple(Group(group.dim, pick.columns) for group, pick in groups if pick.count)
         if not kept and not self.pick_continuous.count:
             raise ModelError(
-                f"{self.label} picks none of the columns of {given.made_by}",
+                f"{self.label} picks none of the columns of {input_shape.made_by}",
                 where={
                     "embedded": ", ".join(map(_described, every)),
-                    "continuous": ", ".join(map(_described, given.continuous)),
+                    "continuous": ", ".join(map(_described, input_shape.continuous)),
                 },
             )
         return Columns(kept, self.pick_continuous.columns)
@@ -147,13 +147,17 @@ class Filter(Block):
         return passes
 
     def _check_names(
-        self, known: Iterable[str], given: Shape, what: str, shown: Iterable[str] | None = None
+        self,
+        known: Iterable[str],
+        input_shape: Shape,
+        what: str,
+        shown: Iterable[str] | None = None,
     ) -> None:
         known = list(known)
         unknown = [name for name in self.names if name not in known]
         if unknown:
             raise ModelError(
-                f"{given.made_by} gives no {what} {', '.join(map(repr, unknown))}",
+                f"{input_shape.made_by} gives no {what} {', '.join(map(repr, unknown))}",
                 where={"there are": ", ".join(known if shown is None else shown)},
             )
 
@@ -210,8 +214,8 @@ class ContinuousFeatures(Block):
         self.pick = Filter(*names, tags=tags, kind="continuous")
         self.normalisation = normalisation
 
-    def build(self, given: Shape) -> Shape:
-        width = self.pick.attach(given).width
+    def build(self, input_shape: Shape) -> Shape:
+        width = self.pick.attach(input_shape).width
         self.norm = normalisation_layer(self.normalisation, width)
         return Flat(width)
 
@@ -251,15 +255,17 @@ class PiecewiseLinear(Block):
         super().__init__()
         self.pieces = pieces
 
-    def build(self, given: Shape) -> Shape:
-        if not isinstance(given, Columns):
-            raise ModelError(f"{self.label} takes columns, but {given.made_by} gives {given}")
+    def build(self, input_shape: Shape) -> Shape:
+        if not isinstance(input_shape, Columns):
+            raise ModelError(
+                f"{self.label} takes columns, but {input_shape.made_by} gives {input_shape}"
+            )
         # Computed with Python's floats, so the knots are the same on every device, also on `meta`.
         shares = [0.02 + 0.96 * place / max(1, self.pieces) for place in range(self.pieces + 1)]
         knots = torch.tensor([NormalDist().inv_cdf(share) for share in shares])
         self.register_buffer("knots", knots, persistent=False)
-        repeated = (column for column in given.continuous for _ in range(self.pieces))
-        return replace(given, continuous=(*given.continuous, *repeated))
+        repeated = (column for column in input_shape.continuous for _ in range(self.pieces))
+        return replace(input_shape, continuous=(*input_shape.continuous, *repeated))
 
     def forward(self, value: Features) -> Features:
         numbers, lows = value.continuous, self.knots[:-1]
@@ -278,17 +284,22 @@ class FieldVectors(Block):
         columns, with embeddings of equal width, to `[rows, columns, dim]`.
     """
 
-    def build(self, given: Shape) -> Shape:
-        if not isinstance(given, Columns) or len(given.groups) != 1 or given.events:
+    def build(self, input_shape: Shape) -> Shape:
+        if (
+            not isinstance(input_shape, Columns)
+            or len(input_shape.groups) != 1
+            or input_shape.events
+        ):
             raise ModelError(
-                f"{self.label} takes embeddings of one width, but {given.made_by} gives {given}",
+                f"{self.label} takes embeddings of one width, but {input_shape.made_by} gives "
+                f"{input_shape}",
                 hint="Set one embedding_dim for all columns; there must be a categorical one.",
             )
-        (group,) = given.groups
+        (group,) = input_shape.groups
         bound = group.dim**-0.5
-        values = torch.empty(len(given.continuous), group.dim).uniform_(-bound, bound)
+        values = torch.empty(len(input_shape.continuous), group.dim).uniform_(-bound, bound)
         self.of_numbers = nn.Parameter(values)
-        return Vectors(len(group.columns) + len(given.continuous), group.dim)
+        return Vectors(len(group.columns) + len(input_shape.continuous), group.dim)
 
     def forward(self, value: Features) -> Tensor:
         (vectors,) = value.embedded

@@ -56,11 +56,13 @@ class MaskNetBlock(Block):
                 f"unknown MaskNetBlock structure {structure!r}", hint="Use parallel or serial."
             )
 
-    def build(self, given: Shape) -> Shape:
-        if not isinstance(given, Columns):
-            raise ModelError(f"{self.label} takes columns, but {given.made_by} gives {given}")
-        every = width = some_width(given, self.label)
-        self.norms = nn.ModuleList(_VectorNorm(len(g.columns), g.dim) for g in given.groups)
+    def build(self, input_shape: Shape) -> Shape:
+        if not isinstance(input_shape, Columns):
+            raise ModelError(
+                f"{self.label} takes columns, but {input_shape.made_by} gives {input_shape}"
+            )
+        every = width = some_width(input_shape, self.label)
+        self.norms = nn.ModuleList(_VectorNorm(len(g.columns), g.dim) for g in input_shape.groups)
         self.blocks = nn.ModuleList()
         for next_width in self.widths:
             self.blocks.append(_MaskBlock(every, width, next_width, self.reduction))
@@ -124,14 +126,14 @@ class FeatureGate(Block):
         self.hidden = tuple(hidden)
         self.context = Filter(*context) if context else None
 
-    def build(self, given: Shape) -> Shape:
-        width = some_width(given, self.label)
+    def build(self, input_shape: Shape) -> Shape:
+        width = some_width(input_shape, self.label)
         self.gates = MLPBlock([*self.hidden, width], no_activation_last_layer=True)
         if self.context is None:
             self.learnt = nn.Parameter(torch.zeros(1, width))
             self.gates.attach(Flat(width))
         else:
-            self.gates.attach(self.context.attach(given))
+            self.gates.attach(self.context.attach(input_shape))
         return Flat(width)
 
     def forward(self, value: Value) -> Tensor:
@@ -157,12 +159,16 @@ class BilinearFusion(Block):
         super().__init__()
         self.heads = heads
 
-    def build(self, given: Shape) -> Shape:
-        widths = [one.width for one in given.shapes.values()] if isinstance(given, Branches) else []
+    def build(self, input_shape: Shape) -> Shape:
+        widths = (
+            [one.width for one in input_shape.shapes.values()]
+            if isinstance(input_shape, Branches)
+            else []
+        )
         if len(widths) != 2 or any(width % self.heads for width in widths):
             raise ModelError(
                 f"{self.label} takes two branches whose widths {self.heads} heads divide, and "
-                f"{given.made_by} gives {given}"
+                f"{input_shape.made_by} gives {input_shape}"
             )
         first, second = (width // self.heads for width in widths)
         self.linear = nn.Linear(sum(widths), 1)

@@ -166,8 +166,8 @@ class HSTUBlock(EventBlock):
         self.num_layers = layers
         self.dropout = dropout
 
-    def build(self, given: Shape) -> Shape:
-        width = self.build_vectors(given)
+    def build(self, input_shape: Shape) -> Shape:
+        width = self.build_vectors(input_shape)
         check_heads(self.label, width, self.heads)
         self.units = nn.ModuleList(
             _Unit(width, self.heads, self.max_length + 1, bool(self._times), self.dropout)

@@ -100,11 +100,12 @@ class DotProductInteraction(Block):
         vectors of one width to `[rows, count * (count - 1) / 2]`.
     """
 
-    def build(self, given: Shape) -> Shape:
-        vectors = vectors_of(given, self.label)
+    def build(self, input_shape: Shape) -> Shape:
+        vectors = vectors_of(input_shape, self.label)
         if vectors.count < 2:
             raise ModelError(
-                f"{self.label} needs at least two vectors, but {given.made_by} gives {given}"
+                f"{self.label} needs at least two vectors, but {input_shape.made_by} gives "
+                f"{input_shape}"
             )
         self.pairs = PairProducts(vectors.count)
         return Flat(self.pairs.num_pairs)
@@ -165,8 +166,8 @@ class FMBlock(Block):
         super().__init__()
         self.per_dim = per_dim
 
-    def build(self, given: Shape) -> Shape:
-        vectors = vectors_of(given, self.label)
+    def build(self, input_shape: Shape) -> Shape:
+        vectors = vectors_of(input_shape, self.label)
         return Flat(vectors.dim if self.per_dim else 1)
 
     def forward(self, value: Value) -> Tensor:
@@ -204,8 +205,8 @@ class FieldAttention(Block):
                 hint="Use at least 1 layer, and a width that the heads divide.",
             )
 
-    def build(self, given: Shape) -> Shape:
-        vectors = vectors_of(given, self.label)
+    def build(self, input_shape: Shape) -> Shape:
+        vectors = vectors_of(input_shape, self.label)
         widths = [vectors.dim, *[self.width] * (self.num_layers - 1)]
         self.layers = nn.ModuleList(nn.Linear(w, 4 * self.width, bias=False) for w in widths)
         return Vectors(vectors.count, self.width)
@@ -248,8 +249,8 @@ class CompressedInteraction(Block):
         if not self.maps:
             raise ModelError(f"{self.label} needs at least 1 layer")
 
-    def build(self, given: Shape) -> Shape:
-        vectors = vectors_of(given, self.label)
+    def build(self, input_shape: Shape) -> Shape:
+        vectors = vectors_of(input_shape, self.label)
         before = (vectors.count, *self.maps)
         pairs = zip(before, self.maps, strict=False)
         self.layers = nn.ModuleList(
@@ -297,26 +298,31 @@ class DLRMBlock(Block):
         self.top = MLPBlock(top)
         self._deep = False
 
-    def build(self, given: Shape) -> Shape:
-        if not isinstance(given, Columns) or len(given.groups) > 1 or given.events:
+    def build(self, input_shape: Shape) -> Shape:
+        if (
+            not isinstance(input_shape, Columns)
+            or len(input_shape.groups) > 1
+            or input_shape.events
+        ):
             raise ModelError(
-                f"{self.label} takes embeddings of one width, but {given.made_by} gives {given}",
+                f"{self.label} takes embeddings of one width, but {input_shape.made_by} gives "
+                f"{input_shape}",
                 hint="Set one embedding_dim for all columns.",
             )
-        self._deep = bool(given.continuous)
-        pairs_from = sum(len(group.columns) for group in given.groups) + self._deep
+        self._deep = bool(input_shape.continuous)
+        pairs_from = sum(len(group.columns) for group in input_shape.groups) + self._deep
         if pairs_from < 2:
             raise ModelError(
-                f"{self.label} needs at least two vectors to interact, but {given.made_by} gives "
-                f"{given}",
+                f"{self.label} needs at least two vectors to interact, but {input_shape.made_by} "
+                f"gives {input_shape}",
                 hint="Use two categorical columns, or one and continuous ones; or an MLP.",
             )
-        dim = given.groups[0].dim
+        dim = input_shape.groups[0].dim
         if self._deep:
-            last = self.bottom.attach(Flat(len(given.continuous), given.made_by)).width
+            last = self.bottom.attach(Flat(len(input_shape.continuous), input_shape.made_by)).width
             if last != dim:
                 self.projection = Linear(last, dim)
-        pairs = self.interaction.attach(Vectors(pairs_from, dim, given.made_by)).width
+        pairs = self.interaction.attach(Vectors(pairs_from, dim, input_shape.made_by)).width
         return self.top.attach(Flat(dim * self._deep + pairs, self.label))
 
     def forward(self, value: Features) -> Tensor:

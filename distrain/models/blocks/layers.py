@@ -104,8 +104,8 @@ class L2Norm(Block):
 
     shortest: ClassVar[float] = 1e-12
 
-    def build(self, given: Shape) -> Shape:
-        return given if isinstance(given, Flat) else vectors_of(given, self.label)
+    def build(self, input_shape: Shape) -> Shape:
+        return input_shape if isinstance(input_shape, Flat) else vectors_of(input_shape, self.label)
 
     def forward(self, value: Value) -> Tensor:
         return functional.normalize(stacked(value), dim=-1, eps=self.shortest)
@@ -133,8 +133,8 @@ class Dropout(Block):
             raise ModelError(f"a dropout must be at least 0 and below 1, not {share}")
         self.drop = nn.Dropout(share)
 
-    def build(self, given: Shape) -> Shape:
-        return given
+    def build(self, input_shape: Shape) -> Shape:
+        return input_shape
 
     def forward(self, value: Value) -> Value:
         if isinstance(value, Features):
@@ -170,8 +170,8 @@ class LogitsTemperatureScaler(Block):
         if not temperature > 0:
             raise ModelError(f"a temperature must be above 0, not {temperature}")
 
-    def build(self, given: Shape) -> Shape:
-        return Flat(some_width(given, self.label))
+    def build(self, input_shape: Shape) -> Shape:
+        return Flat(some_width(input_shape, self.label))
 
     def forward(self, value: Value) -> Tensor:
         return (value if isinstance(value, Tensor) else flat(value)) / self.temperature

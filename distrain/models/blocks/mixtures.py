@@ -19,10 +19,10 @@ class _Experts(Block):
         super().__init__()
         self.networks = nn.ModuleList(MLPBlock(hidden) for _ in range(count))
 
-    def build(self, given: Shape) -> Shape:
+    def build(self, input_shape: Shape) -> Shape:
         for network in self.networks:
             assert isinstance(network, MLPBlock)
-            shape = network.attach(given)
+            shape = network.attach(input_shape)
         return shape
 
     def forward(self, value: Value) -> Tensor:
@@ -80,9 +80,9 @@ class MMoEBlock(Block):
         self.experts = _Experts(experts, hidden)
         self.count = experts
 
-    def build(self, given: Shape) -> Shape:
-        width = some_width(given, self.label)
-        shape = self.experts.attach(given)
+    def build(self, input_shape: Shape) -> Shape:
+        width = some_width(input_shape, self.label)
+        shape = self.experts.attach(input_shape)
         self.gates = nn.ModuleList(nn.Linear(width, self.count, bias=False) for _ in self.names)
         return Branches(dict.fromkeys(self.names, shape))
 
@@ -142,9 +142,9 @@ class PLEBlock(Block):
             for number in range(layers)
         )
 
-    def build(self, given: Shape) -> Shape:
-        some_width(given, self.label)
-        shapes: Shape = Branches(dict.fromkeys([*self.names, ""], given))
+    def build(self, input_shape: Shape) -> Shape:
+        some_width(input_shape, self.label)
+        shapes: Shape = Branches(dict.fromkeys([*self.names, ""], input_shape))
         for layer in self.layers:
             assert isinstance(layer, _PLELayer)
             shapes = layer.attach(shapes)
@@ -173,14 +173,15 @@ class _PLELayer(Block):
         self.shared = _Experts(shared, hidden)
         self.sizes = dict.fromkeys(names, own + shared) | {"": own * len(names) + shared}
 
-    def build(self, given: Shape) -> Shape:
-        assert isinstance(given, Branches)
-        shape = self.shared.attach(given.shapes[""])
+    def build(self, input_shape: Shape) -> Shape:
+        assert isinstance(input_shape, Branches)
+        shape = self.shared.attach(input_shape.shapes[""])
         for name, experts in zip(self.names, self.experts, strict=True):
             assert isinstance(experts, _Experts)
-            experts.attach(given.shapes[name])
+            experts.attach(input_shape.shapes[name])
         self.gates = nn.ModuleList(
-            nn.Linear(given.shapes[name].width, self.sizes[name], bias=False) for name in self.gated
+            nn.Linear(input_shape.shapes[name].width, self.sizes[name], bias=False)
+            for name in self.gated
         )
         return Branches(dict.fromkeys(self.gated, shape))
 

@@ -75,10 +75,10 @@ class MLPBlock(Block):
     def label(self) -> str:
         return f"MLPBlock({list(self.widths)})"
 
-    def build(self, given: Shape) -> Shape:
-        width = some_width(given, self.label)
+    def build(self, input_shape: Shape) -> Shape:
+        width = some_width(input_shape, self.label)
         if not self.widths:
-            return given
+            return input_shape
         for number, next_width in enumerate(self.widths):
             is_last = number == len(self.widths) - 1
             if is_last and self.no_activation_last_layer:

@@ -109,8 +109,8 @@ class _Transformer(EventBlock):
         self.num_layers = layers
         self.drop = nn.Dropout(dropout)
 
-    def build_layers(self, given: Shape) -> int:
-        width = self.build_vectors(given)
+    def build_layers(self, input_shape: Shape) -> int:
+        width = self.build_vectors(input_shape)
         check_heads(self.label, width, self.heads)
         positions = self.max_length + self.positions_beside_events
         self.positions = nn.Parameter(0.02 * torch.randn(positions, width))
@@ -161,8 +161,8 @@ class TargetTransformer(_Transformer):
         super().__init__(events, targets, heads, layers, dropout)
         self.grouped = grouped
 
-    def build(self, given: Shape) -> Shape:
-        return Flat((self.build_layers(given)) * (self.max_length + 1))
+    def build(self, input_shape: Shape) -> Shape:
+        return Flat((self.build_layers(input_shape)) * (self.max_length + 1))
 
     def forward(self, value: Features) -> Tensor | GroupedRows:
         target, events = self.vectors(value)
@@ -182,8 +182,8 @@ class _CausalTransformer(_Transformer):
     A position's vector is added to its event; position 0 is the newest event's.
     """
 
-    def build_layers(self, given: Shape) -> int:
-        width = super().build_layers(given)
+    def build_layers(self, input_shape: Shape) -> int:
+        width = super().build_layers(input_shape)
         self.norm = nn.LayerNorm(width)
         return width
 
@@ -219,8 +219,8 @@ class CausalTransformer(_CausalTransformer):
         columns that include the events to `[rows, 2 * width]`.
     """
 
-    def build(self, given: Shape) -> Shape:
-        return Flat(2 * self.build_layers(given))
+    def build(self, input_shape: Shape) -> Shape:
+        return Flat(2 * self.build_layers(input_shape))
 
     def forward(self, value: Features) -> Tensor:
         target, states = self.states(value, every=False)
@@ -256,8 +256,8 @@ class HistoryVector(_CausalTransformer):
         super().__init__(events, targets, heads, layers, dropout)
         self.every = every
 
-    def build(self, given: Shape) -> Shape:
-        self.width = self.build_layers(given)
+    def build(self, input_shape: Shape) -> Shape:
+        self.width = self.build_layers(input_shape)
         return Flat(self.width)
 
     def vectors(self, value: Features) -> tuple[Tensor, Ragged]:
@@ -284,8 +284,8 @@ class NextVector(EventBlock):
         super().__init__(events, targets)
         self.every = every
 
-    def build(self, given: Shape) -> Shape:
-        return Flat(self.build_fields(given))
+    def build(self, input_shape: Shape) -> Shape:
+        return Flat(self.build_fields(input_shape))
 
     def forward(self, value: Features) -> Tensor:
         target, events = self.fields(value)
@@ -313,8 +313,8 @@ class ItemTower(Block):
         self.item = item
         self.above = Chain([] if above is None else [above])
 
-    def build(self, given: Shape) -> Shape:
-        shape = self.item.attach(given)
+    def build(self, input_shape: Shape) -> Shape:
+        shape = self.item.attach(input_shape)
         return Flat(some_width(self.above.attach(Flat(some_width(shape, self.label))), self.label))
 
     def forward(self, value: Features) -> Tensor:

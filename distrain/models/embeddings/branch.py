@@ -21,7 +21,7 @@ class Branch:
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     @contextmanager
-    def beside(self) -> Iterator[None]:
+    def on_side_stream(self) -> Iterator[None]:
         """Return a context whose work begins after all work queued so far."""
         if self._stream is None:
             yield

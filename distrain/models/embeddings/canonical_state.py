@@ -51,7 +51,7 @@ class CanonicalTensor:
 
     @property
     def shared(self) -> bool:
-        return any(run.store.spread for run in self.runs)
+        return any(run.store.is_sharded for run in self.runs)
 
     @torch.no_grad()
     def read(self, rows: slice, *, everywhere: bool = False) -> Tensor | None:
@@ -62,7 +62,7 @@ class CanonicalTensor:
         """
         parts = list(self._parts(rows))
         wanted = everywhere or self.peers.rank == 0
-        apart = [part for part in parts if part.store.spread]
+        apart = [part for part in parts if part.store.is_sharded]
         if wanted and not apart and len(parts) == 1 and parts[0].values.device.type == "cpu":
             return parts[0].values[parts[0].keys]
         gathered = self._gather(apart, everywhere) if apart else None
@@ -71,7 +71,7 @@ class CanonicalTensor:
         like = self.runs[0].values
         slab = Slab().lend_as(like, rows.stop - rows.start, like.device)
         for part in parts:
-            if not part.store.spread:
+            if not part.store.is_sharded:
                 slab[part.place] = part.values[part.keys]
         if gathered is not None:
             self._spread(apart, gathered, slab)
@@ -142,7 +142,7 @@ def canonical_weights(tables: EmbeddingCollection) -> dict[str, CanonicalTensor]
     The tables' values are these weights times `tables.factor`. Host-cached rows are written back
     to the host first.
     """
-    tables.settle_caches()
+    tables.flush_caches()
     weights = canonical_form(tables, [weight.data for weight in tables.weights])
     return {f"weights.{group}": values for group, values in weights.items()}
 

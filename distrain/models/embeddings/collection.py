@@ -134,8 +134,8 @@ class EmbeddingCollection(nn.Module):
         self._draw(generator, init)
         self.stores = tuple(self._cached(cache_bytes))
         # torch has not annotated its hooks.
-        self.register_state_dict_pre_hook(self._settle_before)  # type: ignore[no-untyped-call]
-        self.register_load_state_dict_pre_hook(self._settle_before)  # type: ignore[no-untyped-call]
+        self.register_state_dict_pre_hook(self._apply_factor_before)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_pre_hook(self._apply_factor_before)  # type: ignore[no-untyped-call]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -161,7 +161,7 @@ class EmbeddingCollection(nn.Module):
                 f"a rank holds a share of the rows of {name!r} only",
                 where={"placement": store.placement, "ranks": self.peers.num_ranks},
             )
-        self.settle()
+        self.apply_factor()
         whole: Tensor = self.weights[number].data
         return whole[keys]
 
@@ -214,7 +214,7 @@ class EmbeddingCollection(nn.Module):
     @property
     def fetches_from_peers(self) -> bool:
         """Whether `fetch` reads rows of other ranks."""
-        return any(store.spread for store in self.stores)
+        return any(store.is_sharded for store in self.stores)
 
     @torch.no_grad()
     def fetch(self, route: Route) -> tuple[Tensor, ...]:
@@ -345,7 +345,7 @@ class EmbeddingCollection(nn.Module):
         This rank must hold all rows, without a host cache or list columns, and the numbers of the
         rows must fit 32 bits.
         """
-        whole = all(s.cache is None and not s.spread for s in self.stores)
+        whole = all(s.cache is None and not s.is_sharded for s in self.stores)
         return whole and not self.list_names and all(s.num_rows < 2**31 for s in self.stores)
 
     def _copied(self, ids: Tensor) -> tuple[Tensor, ...]:
@@ -375,26 +375,26 @@ class EmbeddingCollection(nn.Module):
     def forward(self, ids: Tensor, lists: Mapping[str, Ragged] | None = None) -> tuple[Tensor, ...]:
         return self.lookup(ids, lists)
 
-    def settle_caches(self) -> None:
+    def flush_caches(self) -> None:
         """Write changed rows of host-cached tables back to the host, and empty their caches."""
         for store in self.stores:
             if store.cache is not None:
-                store.cache.settle()
+                store.cache.flush()
 
     @torch.no_grad()
-    def settle(self, factor: float = 1.0) -> None:
+    def apply_factor(self, factor: float = 1.0) -> None:
         """Set `factor`, and rescale the weights so that the tables' values stay the same.
 
         Host caches are written back and emptied first.
         """
-        self.settle_caches()
+        self.flush_caches()
         if self.factor != factor:
             for weight in self.weights:
                 weight *= self.factor / factor
             self.factor = factor
 
-    def _settle_before(self, *_: object) -> None:
-        self.settle()
+    def _apply_factor_before(self, *_: object) -> None:
+        self.apply_factor()
 
     def keys_of_table(self, name: str) -> tuple[int, slice]:
         """Return the index of a column's store, and the keys of the column's table in that store.
@@ -423,7 +423,7 @@ class EmbeddingCollection(nn.Module):
             own = init.get(column.name) if isinstance(init, Mapping) else init
             bound = column.cardinality**-0.5 if own is None else own
             at_once = _DRAWN_VALUES if weight.is_cpu else _DRAWN_ON_DEVICE
-            step = store.sharers.num_ranks * max(1, at_once // column.dim)
+            step = store.shard_group.num_ranks * max(1, at_once // column.dim)
             for start in range(keys.start, keys.stop, step):
                 mine = store.local_part(slice(start, min(start + step, keys.stop)))
                 rows = torch.arange(mine.start, mine.stop, device=weight.device)

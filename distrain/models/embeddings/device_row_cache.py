@@ -20,7 +20,7 @@ from distrain.errors import SpecError
 from distrain.loader.host_memory import Slab, event_after, to_device
 
 _SMALLEST_SWEEP = 4096
-_SETTLED_AT_ONCE = 1 << 16  # places that `settle` copies at once, which limits page-locked memory
+_SETTLED_AT_ONCE = 1 << 16  # places that `flush` copies at once, which limits page-locked memory
 
 
 class _Returning(NamedTuple):
@@ -55,9 +55,9 @@ class DeviceRowCache:
     def attach(self, host: Tensor) -> int:
         """Cache the rows of another tensor, `[num_rows, ...]`; return its index.
 
-        Rows that were changed on the device are stale in the host's tensor until `settle`.
+        Rows that were changed on the device are stale in the host's tensor until `flush`.
         """
-        self.settle()
+        self.flush()
         self._hosts.append(host)
         self._loads.append(Slab())
         self._backs.append(Slab())
@@ -84,7 +84,7 @@ class DeviceRowCache:
                 hint="Raise embeddings.cache_gib, or lower train.global_batch_size.",
             )
         if rows.device != self._place_of.device or len(self._values) != len(self._hosts):
-            self.settle()
+            self.flush()
             self._reset(rows.device)
         asked = self._asked.on_host(torch.stack([rows, self._place_of[rows].long()]))
         numbers, found = asked.clone()
@@ -113,7 +113,7 @@ class DeviceRowCache:
         """Mark the rows of the last `admit` as changed, so that they are copied back later."""
         self._dirty[self._admitted] = True
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Copy every changed row back to the host, and empty the cache."""
         if self._values:
             for start in range(0, self.capacity, _SETTLED_AT_ONCE):

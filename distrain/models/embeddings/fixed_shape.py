@@ -8,11 +8,11 @@ device, so a CUDA graph can hold the whole step. Ids, learning rate and step num
 which may change from step to step. The price is work on padding; several ranks also send it.
 
 If tables are sharded over ranks, the ranks request rows before the step, up to a fixed capacity
-(see `padded.py`). The result of `ask` says whether the capacity was sufficient.
+(see `padded.py`). The result of `request_rows` says whether the capacity was sufficient.
 
 A step::
 
-    wanted, *answers = fixed.ask(ids)           # collective; only if tables are sharded
+    wanted, *answers = fixed.request_rows(ids)           # collective; only if tables are sharded
     padded = fixed.routes_of(answers)           # if all of `wanted` are 0
     route = fixed.route(ids, padded)
     embedded = fixed.lookup(route)              # leaves for the dense model
@@ -27,9 +27,9 @@ Callers that need the sums in between, for example for clipping, call `collect`,
 `apply`.
 
 To capture a step in a graph: fill one tensor with each batch's ids, one with the learning rate, the
-tensors of `padded` with the batch's, and call the methods on these tensors; `ask` needs its own
-graph. A batch of another number of rows, or other capacities of `padded`, needs another graph, or
-calls without a graph, which accept all batches of up to `max_rows` rows.
+tensors of `padded` with the batch's, and call the methods on these tensors; `request_rows` needs
+its own graph. A batch of another number of rows, or other capacities of `padded`, needs another
+graph, or calls without a graph, which accept all batches of up to `max_rows` rows.
 """
 
 from collections.abc import Iterator, Sequence
@@ -43,12 +43,16 @@ from distrain.errors import InputError
 from distrain.models.embeddings import kernels
 from distrain.models.embeddings.branch import Branch
 from distrain.models.embeddings.collection import EmbeddingCollection, TouchedRows, values_dtype
-from distrain.models.embeddings.fixed_shape_stores import FixedStoreRoute, SpreadStore, WholeStore
+from distrain.models.embeddings.fixed_shape_stores import (
+    FixedStoreRoute,
+    ReplicatedStore,
+    ShardedStore,
+)
 from distrain.models.embeddings.kernels import StepRates
 from distrain.models.embeddings.padded import PaddedRoutes
 from distrain.models.embeddings.sparse_optimizer import SparseOptimizer, rounding_seed
 
-_NOT_SPREAD = PaddedRoutes(())
+_NOT_SHARDED = PaddedRoutes(())
 
 
 @dataclass(frozen=True)
@@ -80,19 +84,19 @@ class FixedTables:
         self._num_steps = torch.zeros((), dtype=torch.int64, device=self._device)
         self._counted = 0
         self._stores = [
-            (SpreadStore if store.spread else WholeStore)(
+            (ShardedStore if store.is_sharded else ReplicatedStore)(
                 store, max_rows, len(tables.groups[tables.group_of(store)]), self._device
             )
             for store in tables.stores
         ]
         self._group_of = [tables.group_of(store) for store in tables.stores]
-        self._spread = [store for store in self._stores if isinstance(store, SpreadStore)]
+        self._spread = [store for store in self._stores if isinstance(store, ShardedStore)]
         # `Averaging.growth` of the step, on the device like the other numbers of a captured graph
         self._growth = self._scalar(1.0)
 
     @property
-    def asks(self) -> bool:
-        """Whether some tables are sharded over ranks, so that `ask` must precede `route`."""
+    def needs_requests(self) -> bool:
+        """Whether some tables are sharded, so that `request_rows` must precede `route`."""
         return bool(self._spread)
 
     @property
@@ -103,14 +107,15 @@ class FixedTables:
     def make_capacity(self, wanted: Sequence[int]) -> None:
         """Raise the capacities of the sharded stores to 1.25 times the rows that a batch needs.
 
-        `wanted` is the first tensor that `ask` returned, as numbers on the host, one for each
-        sharded store; 0 changes nothing. Pass the same numbers on all ranks, then call `ask` again.
+        `wanted` is the first tensor that `request_rows` returned, as numbers on the host, one for
+        each sharded store; 0 changes nothing. Pass the same numbers on all ranks, then call
+        `request_rows` again.
         """
         for store, rows in zip(self._spread, wanted, strict=True):
             store.make_capacity(rows)
 
     @torch.no_grad()
-    def ask(self, ids: Tensor) -> tuple[Tensor, ...]:
+    def request_rows(self, ids: Tensor) -> tuple[Tensor, ...]:
         """Request a batch's rows of sharded tables from their owners; a collective operation.
 
         The host does not wait for the device. `ids` is like the argument of
@@ -123,29 +128,30 @@ class FixedTables:
             Then the tensors of `PaddedRoutes`.
         """
         self._check_ids(ids)
-        asked = [store.ask(ids) for store in self._spread]
+        asked = [store.request_rows(ids) for store in self._spread]
         answers = [tensor for _, *own in asked for tensor in own]
         return torch.stack([wanted for wanted, *_ in asked]), *answers
 
     def routes_of(self, answers: Sequence[Tensor]) -> PaddedRoutes:
-        """Return the batch's routes from `answers`, the result of `ask` without its first tensor.
+        """Return the batch's routes.
 
-        Call it with the capacities of that `ask`, and only if they sufficed.
+        `answers` is the result of `request_rows` without its first tensor. Call the method with the
+        capacities of that `request_rows`, and only if they sufficed.
         """
         return PaddedRoutes.of(self.capacities, answers)
 
     @torch.no_grad()
-    def route(self, ids: Tensor, padded: PaddedRoutes = _NOT_SPREAD) -> FixedRoute:
+    def route(self, ids: Tensor, padded: PaddedRoutes = _NOT_SHARDED) -> FixedRoute:
         """Return the route of a batch's ids; keep it until `collect` or `update`.
 
         `padded` is the result of `routes_of`, only needed if tables are sharded over ranks.
         """
         self._check_ids(ids)
         answers = iter(padded.stores)
-        own = [next(answers) if isinstance(s, SpreadStore) else None for s in self._stores]
+        own = [next(answers) if isinstance(s, ShardedStore) else None for s in self._stores]
         keys = [store.keys(ids, answer) for store, answer in zip(self._stores, own, strict=True)]
         each = zip(self._stores, keys, own, strict=True)
-        with self._sorting.beside():
+        with self._sorting.on_side_stream():
             routes = tuple(store.route(mine, answer) for store, mine, answer in each)
         return FixedRoute(len(ids), routes)
 

@@ -17,7 +17,7 @@ from distrain.models.embeddings import kernels
 from distrain.models.embeddings.collection import TouchedRows
 from distrain.models.embeddings.kernels import Segments, segments_of, sources_of
 from distrain.models.embeddings.padded import PaddedRows, RowCapacities
-from distrain.models.embeddings.row_owners import place_of
+from distrain.models.embeddings.row_owners import owner_and_row
 from distrain.models.embeddings.table_store import Store
 
 _MOST_INT32 = 2**31 - 1
@@ -37,7 +37,7 @@ class FixedStoreRoute:
 
 
 class FixedStore:
-    """Base class of `WholeStore` and `SpreadStore`: a store whose tensors have fixed shapes.
+    """Base class of `ReplicatedStore` and `ShardedStore`: a store whose tensors have fixed shapes.
 
     Recorded steps need fixed shapes. List columns and the host cache are not supported. `max_rows`
     is the maximum number of rows of a batch on any rank, `group_columns` the number of columns of
@@ -55,7 +55,7 @@ class FixedStore:
         return sources_of(order, num_rows, self.places, self._group_columns)
 
 
-class WholeStore(FixedStore):
+class ReplicatedStore(FixedStore):
     """A store of which this rank holds all rows."""
 
     def __init__(self, store: Store, max_rows: int, group_columns: int, device: torch.device):
@@ -101,19 +101,19 @@ class WholeStore(FixedStore):
         )
 
 
-class SpreadStore(FixedStore):
+class ShardedStore(FixedStore):
     """A store whose rows are sharded over ranks.
 
-    Call `ask` before the other operations. Each rank sends each owner a block: the requested rows,
-    padded with -1 to the capacity, then one number. It is 0 if the rank's requests fit the
-    capacities. Otherwise it is the largest number of rows that the rank needs from an owner whose
-    capacity is exceeded.
+    Call `request_rows` before the other operations. Each rank sends each owner a block: the
+    requested rows, padded with -1 to the capacity, then one number. It is 0 if the rank's requests
+    fit the capacities. Otherwise it is the largest number of rows that the rank needs from an owner
+    whose capacity is exceeded.
     """
 
     def __init__(self, store: Store, max_rows: int, group_columns: int, device: torch.device):
         super().__init__(store, max_rows, group_columns, device)
         self.capacities = RowCapacities(store, max_rows)
-        ranks = store.sharers.num_ranks
+        ranks = store.shard_group.num_ranks
         # Keys are ordered by owner, then row. The numbers of rows of two ranks differ by at most
         # one.
         self._stride = -(-store.num_rows // ranks) + 1
@@ -141,11 +141,11 @@ class SpreadStore(FixedStore):
             self._blocks, self._headers = blocks.to(device), (blocks + room).to(device)
 
     def make_capacity(self, wanted: int) -> None:
-        """Raise the capacity as `RowCapacities.make` does, for the next `ask`."""
+        """Raise the capacity as `RowCapacities.make` does, for the next `request_rows`."""
         self.capacities.make(wanted)
         self._place_owners()
 
-    def ask(self, ids: Tensor) -> tuple[Tensor, ...]:
+    def request_rows(self, ids: Tensor) -> tuple[Tensor, ...]:
         """Request a batch's rows from their owners; a collective operation.
 
         Returns:
@@ -153,10 +153,10 @@ class SpreadStore(FixedStore):
                 of rows that any rank needs from an owner whose capacity is exceeded. Then the
                 tensors of `PaddedRows`, which are valid only if that scalar is 0.
         """
-        sharers, capacities = self._store.sharers, self._placed
-        ranks, size = sharers.num_ranks, sum(capacities)
+        shard_group, capacities = self._store.shard_group, self._placed
+        ranks, size = shard_group.num_ranks, sum(capacities)
         keys = ids.T.index_select(0, self._flat) + self._column_starts
-        owners, rows = place_of(keys.reshape(-1), ranks)
+        owners, rows = owner_and_row(keys.reshape(-1), ranks)
         by_owner = (owners * self._stride + rows).to(self._sorted_dtype)
         in_order, order = torch.sort(by_owner, stable=True)
         first = torch.ones(1, dtype=torch.bool, device=ids.device)
@@ -174,8 +174,8 @@ class SpreadStore(FixedStore):
         sent.scatter_(0, there, rows.index_select(0, order).int())
         lacking = torch.where(counts > self._room, counts, 0).amax().int()
         sent.index_copy_(0, self._headers, lacking.expand(ranks))
-        own = capacities[sharers.rank]
-        arrived = sharers.exchange_rows(
+        own = capacities[shard_group.rank]
+        arrived = shard_group.exchange_rows(
             sent[:-1], [room + 1 for room in capacities], [own + 1] * ranks
         ).view(ranks, own + 1)
         asked = arrived[:, :-1].reshape(-1).long()
@@ -213,7 +213,7 @@ class SpreadStore(FixedStore):
         assert route.padded is not None
         sent = kernels.gather(weight, route.padded.requested.clamp(max=len(weight) - 1))
         receive, send = self._splits(route.padded)
-        return self._store.sharers.exchange_rows(sent, send, receive)
+        return self._store.shard_group.exchange_rows(sent, send, receive)
 
     def exchange(self, sums: Tensor, route: FixedStoreRoute) -> TouchedRows:
         """Send this rank's sums of gradients, `[slots, dim]`, to the owners of their rows.
@@ -224,11 +224,11 @@ class SpreadStore(FixedStore):
         assert route.padded is not None
         assert route.union is not None
         send, receive = self._splits(route.padded)
-        arrived = self._store.sharers.exchange_rows(sums, send, receive)
+        arrived = self._store.shard_group.exchange_rows(sums, send, receive)
         return TouchedRows(route.union.keys, _sums(arrived, route.union))
 
     def _splits(self, padded: PaddedRows) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        return padded.capacities, (padded.capacities[self._store.sharers.rank],) * len(
+        return padded.capacities, (padded.capacities[self._store.shard_group.rank],) * len(
             padded.capacities
         )
 

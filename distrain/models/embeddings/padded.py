@@ -60,10 +60,10 @@ class PaddedRoutes:
 
     @classmethod
     def of(cls, capacities: Sequence[tuple[int, ...]], tensors: Sequence[Tensor]) -> "PaddedRoutes":
-        """Return the routes in the result of `FixedTables.ask`.
+        """Return the routes in the result of `FixedTables.request_rows`.
 
-        `tensors` is that result without its first tensor, `capacities` those with which `ask` was
-        called.
+        `tensors` is that result without its first tensor, `capacities` those with which
+        `request_rows` was called.
         """
         each = iter(tensors)
         return cls(
@@ -82,7 +82,7 @@ class RowCapacities:
     """
 
     def __init__(self, store: Store, max_rows: int):
-        num_columns, ranks = Counter(store.table_of), store.sharers.num_ranks
+        num_columns, ranks = Counter(store.table_of), store.shard_group.num_ranks
         starts = [int(start) for start in store.starts]
         self._most = [0] * ranks
         expected = [0.0] * ranks

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, distributed as dist
 
 
-class Arrival(Protocol):
+class PendingWork(Protocol):
     """A transfer that has begun, such as torch's `Work`."""
 
     def wait(self) -> object:
@@ -29,7 +29,7 @@ def begin_all_to_all(
     receive: Sequence[int],
     send: Sequence[int],
     group: dist.ProcessGroup | None,
-) -> Arrival:
+) -> PendingWork:
     """Begin to send rows to each rank, and to receive rows from each; collective.
 
     `received`, `[sum(receive), ...]`, and `rows`, `[sum(send), ...]`, are in rank order and
@@ -39,7 +39,7 @@ def begin_all_to_all(
     if not _is_gloo(group) or rows.device.type != "cpu":
         # Gloo's all_to_all moves a GPU's tensors through the host; its sends accept host memory
         # only.
-        work: Arrival = dist.all_to_all_single(
+        work: PendingWork = dist.all_to_all_single(
             received, rows, list(receive), list(send), group=group, async_op=True
         )
         return work
@@ -48,7 +48,7 @@ def begin_all_to_all(
 
 def _begin(
     places: Sequence[Tensor], origins: Sequence[Tensor], group: dist.ProcessGroup | None
-) -> Arrival:
+) -> PendingWork:
     own, ranks = dist.get_rank(group), len(places)
     # Each rank begins with its neighbour, so that no rank receives from all at once.
     peers = [(own + step) % ranks for step in range(1, ranks)]
@@ -88,10 +88,10 @@ def _slices(values: Tensor, lengths: Sequence[int]) -> list[Tensor]:
 class Peers:
     """One of the ranks that share tables, and its communication. `Peers()` is a single rank.
 
-    Each method except `arrived` is a collective operation: every rank calls it, in the same order.
-    `group` is the process group; `None` is the default group. If its backend moves host memory
-    only, like gloo, set `on_host`: `add_up`, `gather_...` and `exchange_...` methods, except
-    `gather_rows_at_first`, then copy a device's values through the host.
+    Each method except `wait_for_rows` is a collective operation: every rank calls it, in the same
+    order. `group` is the process group; `None` is the default group. If its backend moves host
+    memory only, like gloo, set `on_host`: `all_reduce_sum`, `gather_...` and `exchange_...`
+    methods, except `gather_rows_at_first`, then copy a device's values through the host.
 
     A single rank needs no process group, but cannot call `gather_rows_at_first` and the
     `exchange_...` and `begin_...` methods.
@@ -169,17 +169,19 @@ class Peers:
         self._all_to_all(received, rows.contiguous(), list(receive), list(send))
         return received
 
-    def begin_rows(self, rows: Tensor, send: Sequence[int], receive: Sequence[int]) -> "Arriving":
-        """Begin an `exchange_rows`; `arrived` waits and returns its result."""
+    def begin_rows(
+        self, rows: Tensor, send: Sequence[int], receive: Sequence[int]
+    ) -> "PendingRows":
+        """Begin an `exchange_rows`; `wait_for_rows` waits and returns its result."""
         received = rows.new_empty(sum(receive), *rows.shape[1:])
         sent = rows.contiguous()
         work = begin_all_to_all(received, sent, receive, send, self.group)
-        return Arriving(received, sent, work)
+        return PendingRows(received, sent, work)
 
-    def begin_gather(self, rows: Tensor, most: int) -> "Arriving":
+    def begin_gather(self, rows: Tensor, most: int) -> "PendingRows":
         """Begin to gather all ranks' rows, each rank's padded with zeros to `most` rows.
 
-        `arrived` waits and returns them, `[num_ranks, most, ...]`.
+        `wait_for_rows` waits and returns them, `[num_ranks, most, ...]`.
         """
         sent = _padded(rows, most).contiguous()
         received = rows.new_empty(self.num_ranks, most, *rows.shape[1:])
@@ -187,9 +189,9 @@ class Peers:
         if most:
             flat = received.view(-1)
             work = all_gather_flat(flat, sent.view(-1), self.group, async_op=True)
-        return Arriving(received, sent, work)
+        return PendingRows(received, sent, work)
 
-    def arrived(self, arriving: "Arriving") -> Tensor:
+    def wait_for_rows(self, arriving: "PendingRows") -> Tensor:
         """Wait for rows and return them; on a GPU only its current stream waits.
 
         Not collective: other ranks may call it at other times.
@@ -198,7 +200,7 @@ class Peers:
             arriving.work.wait()
         return arriving.received
 
-    def add_up(self, values: Tensor) -> Tensor:
+    def all_reduce_sum(self, values: Tensor) -> Tensor:
         """Return the sum of `values` over the ranks, in rank order: all ranks get the same bits.
 
         It has the shape and dtype of `values`; a single rank gets `values` itself.
@@ -210,7 +212,7 @@ class Peers:
             total += part
         return total
 
-    def count_up(self, counts: Tensor) -> Tensor:
+    def all_reduce_counts(self, counts: Tensor) -> Tensor:
         """Return the sum of int64 `counts` over the ranks, which is exact in any order.
 
         It has the shape of `counts`; a single rank gets `counts` itself.
@@ -221,7 +223,7 @@ class Peers:
         dist.all_reduce(total, group=self.group)
         return total
 
-    def largest(self, numbers: Sequence[int]) -> list[int]:
+    def all_reduce_max(self, numbers: Sequence[int]) -> list[int]:
         """Return the maximum over the ranks of each number; the host waits for the result."""
         if self.num_ranks == 1:
             return list(numbers)
@@ -256,7 +258,7 @@ class Peers:
 
 def all_gather_flat(
     out: Tensor, values: Tensor, group: dist.ProcessGroup | None, *, async_op: bool = False
-) -> Arrival | None:
+) -> PendingWork | None:
     """Gather `values`, `[n]`, of each rank into `out`, `[ranks * n]`, without a list of tensors.
 
     Collective. With `async_op`, returns the transfer, which the caller must wait for. Otherwise
@@ -270,16 +272,16 @@ def all_gather_flat(
         return arrival
     # torch 2.13 renamed this function, and warns about the old name.
     gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-    work: Arrival | None = gather(out, values, group=group, async_op=async_op)
+    work: PendingWork | None = gather(out, values, group=group, async_op=async_op)
     return work
 
 
-class Arriving(NamedTuple):
-    """Rows in transfer between the ranks; neither tensor may be used until `Peers.arrived`."""
+class PendingRows(NamedTuple):
+    """Rows in transfer between ranks; neither tensor may be used until `Peers.wait_for_rows`."""
 
     received: Tensor
     sent: Tensor
-    work: Arrival | None
+    work: PendingWork | None
 
 
 def _padded(rows: Tensor, length: int) -> Tensor:

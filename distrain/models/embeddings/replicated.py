@@ -51,7 +51,7 @@ class ReplicatedRoute:
         arriving = peers.begin_gather(sums, self.most)
 
         def finish() -> tuple[Tensor, Tensor]:
-            gathered = peers.arrived(arriving).flatten(0, 1)
+            gathered = peers.wait_for_rows(arriving).flatten(0, 1)
             count = len(self.touched)
             total = sums.new_zeros(count + 1, sums.shape[1])  # the last row receives the padding
             add_rows(gathered, inverse, total)

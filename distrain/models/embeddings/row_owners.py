@@ -11,10 +11,10 @@ from typing import Any
 from distrain.models.embeddings.kernels import lowbias32
 
 
-def place_of(key: Any, num_ranks: int) -> tuple[Any, Any]:
+def owner_and_row(key: Any, num_ranks: int) -> tuple[Any, Any]:
     """Return the rank that has a key's row, and the row's index on that rank.
 
-    >>> [place_of(key, 2) for key in range(0, 10, 2)]
+    >>> [owner_and_row(key, 2) for key in range(0, 10, 2)]
     [(0, 0), (0, 1), (1, 2), (1, 3), (1, 4)]
     """
     row = key // num_ranks

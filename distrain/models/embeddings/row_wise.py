@@ -17,7 +17,7 @@ from torch import Tensor
 from distrain.models.embeddings import kernels
 from distrain.models.embeddings.kernels import Grouping, add_rows, keys_of, part_segments
 from distrain.models.embeddings.peers import Peers
-from distrain.models.embeddings.row_owners import place_of
+from distrain.models.embeddings.row_owners import owner_and_row
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class RowWiseRoute:
         arriving = peers.begin_rows(kernels.gather(sums, self.by_owner), self.asked, self.wanted)
 
         def finish() -> tuple[Tensor, Tensor]:
-            arrived = peers.arrived(arriving)
+            arrived = peers.wait_for_rows(arriving)
             total = sums.new_zeros(len(self.touched), sums.shape[1])
             add_rows(arrived, self.inverse, total)
             return self.touched, total
@@ -105,7 +105,7 @@ def ask_owners(grouping: Grouping, starts: Tensor, peers: Peers) -> RowRequests:
     """
     num_ranks, num_columns = peers.num_ranks, len(starts)
     keys = keys_of(grouping, starts)
-    owners, rows = place_of(keys, num_ranks)
+    owners, rows = owner_and_row(keys, num_ranks)
     short = torch.int16 if num_ranks <= 1 << 15 else torch.int32  # sorted faster than int64
     by_owner = torch.argsort(owners.to(short), stable=True)
     columns = kernels.repeated(torch.arange(num_columns), grouping.counts, keys)

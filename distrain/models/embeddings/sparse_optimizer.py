@@ -137,7 +137,7 @@ class SparseOptimizer:
                 fallen = before.to(gaps.dtype) - weight[rows.keys].to(gaps.dtype)
                 gaps.index_add_(0, rows.keys, fallen, alpha=self.averaging.growth(self.num_steps))
         if self.embeddings.factor < _SMALLEST_FACTOR:
-            self.embeddings.settle()
+            self.embeddings.apply_factor()
 
     def take_averages(self) -> None:
         """Replace the weights by their averages, in new memory; only with `averaging`."""
@@ -191,7 +191,7 @@ class SparseOptimizer:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the live state: `num_steps`, and `NUMBER.NAME` for the state of store `NUMBER`."""
-        self.embeddings.settle_caches()
+        self.embeddings.flush_caches()
         state = {"num_steps": torch.tensor(self.num_steps)}
         for number, own in enumerate(self._state):
             state |= {f"{number}.{name}": values for name, values in own.items()}

@@ -49,7 +49,7 @@ class Store:
     cache: DeviceRowCache | None = None  # of a host-cached store: the rows that are on the device
 
     @property
-    def sharers(self) -> Peers:
+    def shard_group(self) -> Peers:
         """The ranks that together hold one copy of all rows: only this rank if replicated."""
         return self.peers if self.facts.is_dealt else replace(self.peers, rank=0, num_ranks=1)
 
@@ -58,9 +58,9 @@ class Store:
         return PLACEMENTS[self.placement]
 
     @property
-    def spread(self) -> bool:
+    def is_sharded(self) -> bool:
         """Whether the rows are sharded over several ranks."""
-        return self.sharers.num_ranks > 1
+        return self.shard_group.num_ranks > 1
 
     @property
     def dim(self) -> int:
@@ -85,14 +85,14 @@ class Store:
 
     def local_part(self, keys: slice) -> slice:
         """Return this rank's share of consecutive keys, as rows of its weight."""
-        if not self.spread:
+        if not self.is_sharded:
             return keys
-        rank, ranks = self.sharers.rank, self.sharers.num_ranks
+        rank, ranks = self.shard_group.rank, self.shard_group.num_ranks
         return slice(*(row_owners.num_rows_before(k, rank, ranks) for k in (keys.start, keys.stop)))
 
     def kept_of(self, keys: slice) -> slice | Tensor:
         """Return the indices, within `keys`, of the keys that this rank holds."""
-        if not self.spread:
+        if not self.is_sharded:
             return slice(0, keys.stop - keys.start)
         local = self.local_part(keys)
         own: Tensor = self.keys_at(torch.arange(local.start, local.stop)) - keys.start
@@ -100,9 +100,9 @@ class Store:
 
     def keys_at(self, rows: Tensor) -> Tensor:
         """Return the keys of rows of this rank's weight: `[n]`, int64."""
-        if not self.spread:
+        if not self.is_sharded:
             return rows
-        keys: Tensor = row_owners.key_at(rows, self.sharers.rank, self.sharers.num_ranks)
+        keys: Tensor = row_owners.key_at(rows, self.shard_group.rank, self.shard_group.num_ranks)
         return keys
 
     def local_rows_of(self, keys: Tensor) -> tuple[Tensor, Tensor]:
@@ -110,10 +110,10 @@ class Store:
 
         `keys` and the mask are `[n]`. There is one row for each True value of the mask.
         """
-        if not self.spread:
+        if not self.is_sharded:
             return torch.ones_like(keys, dtype=torch.bool), keys
-        owners, rows = row_owners.place_of(keys, self.sharers.num_ranks)
-        mine = owners == self.sharers.rank
+        owners, rows = row_owners.owner_and_row(keys, self.shard_group.num_ranks)
+        mine = owners == self.shard_group.rank
         return mine, rows[mine]
 
     def canonical_keys(self, rows: Tensor) -> Tensor:
@@ -153,7 +153,7 @@ class Store:
             for inverse, ragged in zip(list_inverse, lists, strict=True)
         )
         make: Callable[..., RowsRoute]
-        make = row_wise.make_route if self.spread else replicated.make_route
+        make = row_wise.make_route if self.is_sharded else replicated.make_route
         rows = make(grouping, self.starts, peers)
         return StoreRoute(flat_inverse, routed, len(grouping.ids), rows)
 

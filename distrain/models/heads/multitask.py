@@ -52,16 +52,18 @@ class MultiTask(Task):
             task.name = name
         # A list, because torch's own dictionary of modules refuses names such as "items".
         self.tasks = nn.ModuleList(tasks.values())
-        given = dict(weights or {})
-        wrong = [name for name, weight in given.items() if name not in tasks or not weight >= 0]
+        weight_by_task = dict(weights or {})
+        wrong = [
+            name for name, weight in weight_by_task.items() if name not in tasks or not weight >= 0
+        ]
         if wrong:
-            weighed = ", ".join(f"{name!r} by {given[name]}" for name in wrong)
+            weighed = ", ".join(f"{name!r} by {weight_by_task[name]}" for name in wrong)
             raise ModelError(
                 f"a MultiTask cannot use the weights {weighed}",
                 where={"tasks": ", ".join(tasks)},
                 hint="Give the weights by task name; each is 0 or more.",
             )
-        self.weights = tuple(float(given.get(name, 1.0)) for name in tasks)
+        self.weights = tuple(float(weight_by_task.get(name, 1.0)) for name in tasks)
         self.takes_weights = all(task.takes_weights for task in tasks.values())
         self.sharing = sharing
         self.towers = nn.ModuleList((towers or {}).values())
@@ -76,8 +78,8 @@ class MultiTask(Task):
         if not tasks:
             raise ModelError("a MultiTask needs tasks")
 
-    def build(self, given: Shape) -> Shape:
-        shared = given if self.sharing is None else self.sharing.attach(given)
+    def build(self, input_shape: Shape) -> Shape:
+        shared = input_shape if self.sharing is None else self.sharing.attach(input_shape)
         branches = shared.shapes if isinstance(shared, Branches) else {}
         self.is_parted = self.sharing is not None and branches.keys() == set(self.names)
         widths = []

@@ -158,8 +158,8 @@ class ItemRetrievalTask(Task):
         if self.counts == "stream" and not num_items:
             raise ModelError("an ItemRetrievalTask with log_q 'stream' needs num_items")
 
-    def build(self, given: Shape) -> Shape:
-        self.dim = tower_width(given, self.user, self.item, self.label)
+    def build(self, input_shape: Shape) -> Shape:
+        self.dim = tower_width(input_shape, self.user, self.item, self.label)
         return Flat(2 * self.dim)
 
     def forward(self, value: Value) -> Tensor:

@@ -227,14 +227,14 @@ class BinaryClassificationTask(LabelTask):
         self.has_layer = layer
         self.pre = pre or Chain([])
 
-    def build(self, given: Shape) -> Shape:
-        width = some_width(given, self.label)
+    def build(self, input_shape: Shape) -> Shape:
+        width = some_width(input_shape, self.label)
         if self.has_layer:
             self.logit = nn.Linear(width, self.outputs)
         elif width != self.outputs:
             raise ModelError(
                 f"{self.label} without a layer takes {self.outputs} values a row, and "
-                f"{given.made_by} gives {given}"
+                f"{input_shape.made_by} gives {input_shape}"
             )
         return self.pre.attach(Flat(self.outputs))
 
@@ -301,8 +301,8 @@ class MulticlassTask(LabelTask):
         self.num_classes = num_classes
         self.pre = pre or Chain([])
 
-    def build(self, given: Shape) -> Shape:
-        self.logit = nn.Linear(some_width(given, self.label), self.num_classes)
+    def build(self, input_shape: Shape) -> Shape:
+        self.logit = nn.Linear(some_width(input_shape, self.label), self.num_classes)
         return self.pre.attach(Flat(self.num_classes))
 
     def forward(self, value: Value) -> Tensor:
@@ -389,8 +389,8 @@ class RegressionTask(LabelTask):
         self.kind = kind
         self.delta = delta
 
-    def build(self, given: Shape) -> Shape:
-        self.number = nn.Linear(some_width(given, self.label), 1)
+    def build(self, input_shape: Shape) -> Shape:
+        self.number = nn.Linear(some_width(input_shape, self.label), 1)
         return Flat(1)
 
     def forward(self, value: Value) -> Tensor:

@@ -9,15 +9,16 @@ from distrain.models.heads.tasks import LabelTask
 from distrain.models.shapes import Branches, Flat, Shape, Value, flat, some_width
 
 
-def tower_width(given: Shape, user: str, item: str, who: str) -> int:
+def tower_width(input_shape: Shape, user: str, item: str, who: str) -> int:
     """Return the width of the branches `user` and `item` in the input of the task `who`.
 
     Raises ModelError if a branch is missing, or if the two differ in width.
     """
-    shapes = given.shapes if isinstance(given, Branches) else {}
+    shapes = input_shape.shapes if isinstance(input_shape, Branches) else {}
     if not {user, item} <= set(shapes):
         raise ModelError(
-            f"{who} takes branches {user!r} and {item!r}, but {given.made_by} gives {given}",
+            f"{who} takes branches {user!r} and {item!r}, but {input_shape.made_by} gives "
+            f"{input_shape}",
             hint="Use a ParallelBlock with aggregation=None.",
         )
     width = some_width(shapes[user], who)
@@ -64,8 +65,8 @@ class DotProductTask(LabelTask):
         self.user, self.item = user, item
         self.temperature = temperature
 
-    def build(self, given: Shape) -> Shape:
-        tower_width(given, self.user, self.item, self.label)
+    def build(self, input_shape: Shape) -> Shape:
+        tower_width(input_shape, self.user, self.item, self.label)
         self.bias = nn.Parameter(torch.zeros(1))
         return Flat(1)
 

@@ -28,4 +28,4 @@ def _makers() -> dict[str, MakeModel]:
 
 
 MODELS: dict[str, MakeModel] = {"custom": custom, **_makers()}
-"""The models by `kind`. Each accepts a `Given` and its section of the spec."""
+"""The models by `kind`. Each accepts a `ModelContext` and its section of the spec."""

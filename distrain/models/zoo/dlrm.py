@@ -5,17 +5,17 @@ from distrain.models.blocks.block import Aggregate
 from distrain.models.blocks.filter import Filter
 from distrain.models.blocks.interaction import DLRMBlock
 from distrain.models.blocks.mlp import MLPBlock
-from distrain.models.blueprint import Blueprint, Given
+from distrain.models.blueprint import Blueprint, ModelContext
 from distrain.models.zoo.wide_deep import WIDE, sum_or_parts, wide_tables
 
 
-def dlrm(given: Given, spec: DlrmSpec) -> Blueprint:
+def dlrm(given: ModelContext, spec: DlrmSpec) -> Blueprint:
     """Build the deep learning recommendation model (arXiv:1906.00091)."""
     inputs = given.inputs(spec.embedding_dim)
     return Blueprint(inputs, DLRMBlock(spec.bottom, spec.top), given.task)
 
 
-def dlrm_cross(given: Given, spec: DlrmCrossSpec) -> Blueprint:
+def dlrm_cross(given: ModelContext, spec: DlrmCrossSpec) -> Blueprint:
     """Build DLRM (arXiv:1906.00091) with one weight for each bin of each cross added to its logit.
 
     This is Wide & Deep (arXiv:1606.07792, eq. 3) with DLRM as the deep part. Merlin's "customize

@@ -11,12 +11,12 @@ from distrain.models.blocks.filter import FieldVectors, Filter
 from distrain.models.blocks.gates import BilinearFusion, FeatureGate, MaskNetBlock
 from distrain.models.blocks.interaction import CompressedInteraction, FieldAttention
 from distrain.models.blocks.mlp import MLPBlock
-from distrain.models.blueprint import Blueprint, Given
+from distrain.models.blueprint import Blueprint, ModelContext
 from distrain.models.heads.tasks import BinaryClassificationTask
 from distrain.models.zoo.wide_deep import linear, logit_or_layers, sum_or_parts, wide_tables
 
 
-def masknet(given: Given, spec: MaskNetSpec) -> Blueprint:
+def masknet(given: ModelContext, spec: MaskNetSpec) -> Blueprint:
     """Build mask blocks (arXiv:2102.07619), in parallel or in series, below an MLP; one logit."""
     inputs = given.inputs(spec.embedding_dim)
     body = MaskNetBlock(spec.masks, spec.reduction, spec.structure).connect(
@@ -25,7 +25,7 @@ def masknet(given: Given, spec: MaskNetSpec) -> Blueprint:
     return Blueprint(inputs, body, given.task)
 
 
-def autoint(given: Given, spec: AutoIntSpec) -> Blueprint:
+def autoint(given: ModelContext, spec: AutoIntSpec) -> Blueprint:
     """Build attention among the vectors of all columns (arXiv:1810.11921); one logit.
 
     With `hidden` an MLP over the same inputs is added, like in the paper's AutoInt+, and the
@@ -39,7 +39,7 @@ def autoint(given: Given, spec: AutoIntSpec) -> Blueprint:
     return Blueprint(inputs, body, given.task)
 
 
-def xdeepfm(given: Given, spec: XDeepFmSpec) -> Blueprint:
+def xdeepfm(given: ModelContext, spec: XDeepFmSpec) -> Blueprint:
     """Build a linear model, a compressed interaction network and an MLP (arXiv:1803.05170, eq. 9).
 
     The logit is the sum of a logit of each part. For the second part, continuous columns become
@@ -57,7 +57,7 @@ def xdeepfm(given: Given, spec: XDeepFmSpec) -> Blueprint:
     return Blueprint(inputs, *sum_or_parts(branches, given.head))
 
 
-def finalmlp(given: Given, spec: FinalMlpSpec) -> Blueprint:
+def finalmlp(given: ModelContext, spec: FinalMlpSpec) -> Blueprint:
     """Build two MLPs over gated features, fused by a bilinear form (arXiv:2304.00902); one logit.
 
     A head other than one binary task receives both MLPs' outputs.

@@ -5,11 +5,11 @@ from distrain.models.blocks.block import Block, ParallelBlock
 from distrain.models.blocks.filter import ContinuousFeatures, Filter
 from distrain.models.blocks.layers import Dropout
 from distrain.models.blocks.mlp import FASTAI_ORDER, MLPBlock
-from distrain.models.blueprint import Blueprint, Given
+from distrain.models.blueprint import Blueprint, ModelContext
 from distrain.models.heads.tasks import BinaryClassificationTask
 
 
-def mlp(given: Given, spec: MlpSpec) -> Blueprint:
+def mlp(given: ModelContext, spec: MlpSpec) -> Blueprint:
     """Build hidden layers with ReLU over all embeddings and continuous values, and one logit.
 
     With `hidden: [128, 128, 128]` it is the network of NVTabular's "Training with TensorFlow"
@@ -21,7 +21,7 @@ def mlp(given: Given, spec: MlpSpec) -> Blueprint:
     return Blueprint(inputs, body, given.task)
 
 
-def tabular(given: Given, spec: TabularSpec) -> Blueprint:
+def tabular(given: ModelContext, spec: TabularSpec) -> Blueprint:
     """Build layers over embeddings with dropout and batch-normed continuous columns.
 
     A layer is linear without bias, ReLU, batch norm, dropout. The last one is only linear, to two

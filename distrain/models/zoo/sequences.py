@@ -23,7 +23,7 @@ from distrain.models.blocks.transformers import (
     NextVector,
     TargetTransformer,
 )
-from distrain.models.blueprint import Blueprint, Given
+from distrain.models.blueprint import Blueprint, ModelContext
 from distrain.models.embeddings.columns import Combiner
 from distrain.models.inputs import Embeddings, InputBlock
 from distrain.models.negative_sampling import ItemDraws
@@ -86,7 +86,7 @@ def _of_domain(
 
 
 def _inputs(
-    given: Given,
+    given: ModelContext,
     events: EventTargets,
     spec: _Spec,
     names: Sequence[str] | None = None,
@@ -104,7 +104,7 @@ def _inputs(
 
 
 def _ranked(
-    given: Given,
+    given: ModelContext,
     spec: DinSpec | BstSpec | SasrecSpec | HstuSpec,
     read: Callable[[str, Mapping[str, str]], Block],
     above: MLPBlock,
@@ -120,7 +120,7 @@ def _ranked(
     return Blueprint(inputs, body, given.task)
 
 
-def din(given: Given, spec: DinSpec) -> Blueprint:
+def din(given: ModelContext, spec: DinSpec) -> Blueprint:
     """Build a sum of the events, weighted by the target; the sum and the columns enter an MLP.
 
     Source: Zhou et al., "Deep Interest Network" (arXiv:1706.06978).
@@ -130,7 +130,7 @@ def din(given: Given, spec: DinSpec) -> Blueprint:
     return _ranked(given, spec, read, above)
 
 
-def bst(given: Given, spec: BstSpec) -> Blueprint:
+def bst(given: ModelContext, spec: BstSpec) -> Blueprint:
     """Build a transformer over the target and its events; its output and the columns enter an MLP.
 
     Source: Chen et al., "Behavior Sequence Transformer" (arXiv:1905.06874).
@@ -142,7 +142,7 @@ def bst(given: Given, spec: BstSpec) -> Blueprint:
     return _ranked(given, spec, read, above)
 
 
-def sasrec(given: Given, spec: SasrecSpec) -> Blueprint:
+def sasrec(given: ModelContext, spec: SasrecSpec) -> Blueprint:
     """Build causal layers over the events; their output and the columns enter an MLP.
 
     The layers give the newest event's output, and its elementwise product with the target's vector
@@ -153,7 +153,7 @@ def sasrec(given: Given, spec: SasrecSpec) -> Blueprint:
     return _ranked(given, spec, read, MLPBlock(spec.hidden))
 
 
-def hstu(given: Given, spec: HstuSpec) -> Blueprint:
+def hstu(given: ModelContext, spec: HstuSpec) -> Blueprint:
     """Build pointwise attention over the events; its result and the columns enter an MLP.
 
     Source: Zhai et al., "Actions Speak Louder than Words" (arXiv:2402.17152). Each event
@@ -163,7 +163,7 @@ def hstu(given: Given, spec: HstuSpec) -> Blueprint:
     return _ranked(given, spec, read, MLPBlock(spec.hidden))
 
 
-def sasrec_retrieval(given: Given, spec: SasrecRetrievalSpec) -> Blueprint:
+def sasrec_retrieval(given: ModelContext, spec: SasrecRetrievalSpec) -> Blueprint:
     """Build a two-tower model of the newest event after causal layers (user) and the target (item).
 
     The target of the events must be the column tagged `item_id`. If that is so for several kinds of

@@ -10,7 +10,7 @@ from distrain.models.blocks.filter import Filter
 from distrain.models.blocks.layers import L2Norm
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.models.blocks.transformers import ItemTower
-from distrain.models.blueprint import Blueprint, Given
+from distrain.models.blueprint import Blueprint, ModelContext
 from distrain.models.click_model import ClickModel
 from distrain.models.heads.retrieval import ItemRetrievalTask
 from distrain.models.heads.tasks import Task
@@ -100,7 +100,7 @@ def item_draws(schema: Schema, spec: TwoTowerSpec | SasrecRetrievalSpec) -> Item
     return ItemDraws(item, schema[item].cardinality or 0, spec.num_negatives, spec.negatives)
 
 
-def two_tower(given: Given, spec: TwoTowerSpec) -> Blueprint:
+def two_tower(given: ModelContext, spec: TwoTowerSpec) -> Blueprint:
     """Build an MLP over the user's columns and another over the item's; no other columns are used.
 
     The last layer of a tower has no activation, so that its vector can have any direction.
@@ -173,7 +173,7 @@ def tower_vectors(model: ClickModel, batch: Batch) -> dict[str, Tensor]:
     return {side: flat(vector) for side, vector in vectors.items()}
 
 
-def ncf(given: Given, spec: NcfSpec) -> Blueprint:
+def ncf(given: ModelContext, spec: NcfSpec) -> Blueprint:
     """Build the product of two embeddings beside an MLP over another two, and one logit of both.
 
     Only the two columns tagged `user_id` and `item_id` are used. The product's tables are called

@@ -10,7 +10,7 @@ from distrain.models.blocks.filter import Filter
 from distrain.models.blocks.hashed_cross import HashedCross
 from distrain.models.blocks.interaction import FMBlock
 from distrain.models.blocks.mlp import MLPBlock
-from distrain.models.blueprint import Blueprint, Given
+from distrain.models.blueprint import Blueprint, ModelContext
 from distrain.models.embeddings.columns import Combiner
 from distrain.models.heads.tasks import BinaryClassificationTask, Task
 from distrain.models.inputs import Embeddings, InputBlock
@@ -75,7 +75,7 @@ def logit_or_layers(spec: WideDeepSpec | DeepFmSpec | XDeepFmSpec, head: Task | 
     return MLPBlock(spec.hidden, dropout=spec.dropout)
 
 
-def wide_deep(given: Given, spec: WideDeepSpec) -> Blueprint:
+def wide_deep(given: ModelContext, spec: WideDeepSpec) -> Blueprint:
     """Build a linear model of columns and hashed crosses, and an MLP over embeddings; one logit.
 
     The logit is the sum of the two (arXiv:1606.07792, eq. 3). In the wide part every categorical
@@ -92,7 +92,7 @@ def wide_deep(given: Given, spec: WideDeepSpec) -> Blueprint:
     return Blueprint(inputs, *sum_or_parts(branches, given.head))
 
 
-def deepfm(given: Given, spec: DeepFmSpec) -> Blueprint:
+def deepfm(given: ModelContext, spec: DeepFmSpec) -> Blueprint:
     """Build a linear model, the dot products of all pairs of embeddings, and an MLP.
 
     The MLP reads the same embeddings. The logit is the sum of the three (arXiv:1703.04247, eq. 1

@@ -16,7 +16,7 @@ import numpy as np
 from distrain.errors import DataError, InputError
 from distrain.models.export import INPUTS_FILE
 from distrain.predict.serving import deltas
-from distrain.storage.outputs import scratch_folder, whole_dir
+from distrain.storage.outputs import atomic_dir, scratch_folder
 
 _BYTES_AT_ONCE = 1 << 24
 
@@ -114,7 +114,7 @@ def write_delta(
             hint="Give the options of the previous export, or leave --since out.",
         )
     old, new = (json.loads((folder / deltas.MANIFEST).read_text()) for folder in (before, after))
-    with whole_dir(path, replace=replace) as folder:
+    with atomic_dir(path, replace=replace) as folder:
         writer = _Writer(before, after, folder)
         for name, digest in new["files"].items():
             if name not in old["files"]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from distrain.errors import DataError, InputError
-from distrain.formatting import some
+from distrain.formatting import join_names
 from distrain.prep.features.config import FeatureConfig
 from distrain.prep.lists import holds_lists
 from distrain.prep.raw_lines import RAW_COLUMNS
@@ -75,8 +75,8 @@ def _another_table(
         f"not the table of the workflow: {len(missing)} of its {num_wanted} columns are missing",
         where={
             "file": path,
-            "columns here": some(held, _SHOWN_COLUMNS),
-            "columns missing": some(missing, _SHOWN_COLUMNS),
+            "columns here": join_names(held, _SHOWN_COLUMNS),
+            "columns missing": join_names(missing, _SHOWN_COLUMNS),
         },
         hint="`distrain prep` expects Criteo's columns by default. For another table describe its "
         "columns with --config, as docs/any-table.md shows, or write a Workflow in Python. A table "

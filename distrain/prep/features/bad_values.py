@@ -71,7 +71,7 @@ def guess(text: str, held: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
-def places_of(mask: Any) -> Places:
+def true_positions(mask: Any) -> Places:
     """Return the positions where a mask is true; null counts as false."""
     if isinstance(mask, pa.Array | pa.ChunkedArray):
         mask = mask.fill_null(False).to_numpy(zero_copy_only=False)
@@ -87,7 +87,7 @@ def converted(
     except pa.ArrowInvalid:
         encoded = values.dictionary_encode()  # each distinct value is tried once
         refused = pa.array(_refused(encoded.dictionary, convert, 0), encoded.indices.type)
-        places = places_of(pc.is_in(encoded.indices, value_set=refused, skip_nulls=True))
+        places = true_positions(pc.is_in(encoded.indices, value_set=refused, skip_nulls=True))
     raise BadValues(places, values, problem, hint)
 
 
@@ -113,7 +113,7 @@ def parsed(
             refused.append(place)
     if refused:
         bad = pc.is_in(encoded.indices, value_set=pa.array(refused, encoded.indices.type))
-        raise BadValues(places_of(bad), values, problem, hint)
+        raise BadValues(true_positions(bad), values, problem, hint)
     return pa.array(results, dtype).take(encoded.indices)
 
 

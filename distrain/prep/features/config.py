@@ -32,7 +32,7 @@ from distrain.prep.raw_lines import TextLayout
 from distrain.prep.workflow import Workflow
 from distrain.schema.criteo import LABEL
 from distrain.storage.inputs import read_bytes
-from distrain.storage.outputs import whole_file
+from distrain.storage.outputs import atomic_file
 from distrain.storage.urls import is_remote
 
 FEATURES_FILE = "features.yaml"
@@ -165,7 +165,7 @@ class FeatureConfig:
         return dump_yaml({"version": 1, **document})
 
     def save(self, path: str | Path) -> None:
-        with whole_file(path) as partial_file:
+        with atomic_file(path) as partial_file:
             partial_file.write_text(self.text)
 
     def without_split(self) -> FeatureConfig:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distrain.prep.features.bad_values import BadValues, Places, guess, places_of
+from distrain.prep.features.bad_values import BadValues, Places, guess, true_positions
 from distrain.prep.features.document import ColumnSplit, FormatSpec, HashSplit, TimeSplit
 from distrain.prep.features.numerals import EXACT_DOUBLES, numbers_of
 from distrain.prep.features.targets import TableWindows, TargetSpec
@@ -79,7 +79,7 @@ def labels_of(
         return _classes(values, target.classes, text)
     if target.comparison is None:
         numbers = _labelled(numbers_of(values, text, _COMPARE_IT))
-        bad = places_of(pc.and_(pc.not_equal(numbers, 0), pc.not_equal(numbers, 1)))
+        bad = true_positions(pc.and_(pc.not_equal(numbers, 0), pc.not_equal(numbers, 1)))
         if len(bad):
             raise BadValues(bad, values, "neither 0 nor 1", _COMPARE_IT)
         return numbers.cast(pa.int8())
@@ -91,7 +91,7 @@ def labels_of(
     for value in wanted if kind == "one_of" else (wanted,):
         is_one |= equal_to(values, value, text)
     if target.otherwise is not None:
-        bad = places_of(~(is_one | equal_to(values, target.otherwise, text)))
+        bad = true_positions(~(is_one | equal_to(values, target.otherwise, text)))
         if len(bad):
             raise NeitherValue(bad, values, target)
     return pa.array(is_one.astype(np.int8))
@@ -134,7 +134,7 @@ def finite_numbers(
     numbers = _labelled(numbers_of(flat(values), text), role).to_numpy(zero_copy_only=False)
     with np.errstate(over="ignore"):
         floats = numbers.astype(np.float32)
-    bad = places_of(~np.isfinite(floats) | (floats < least))
+    bad = true_positions(~np.isfinite(floats) | (floats < least))
     if len(bad):
         problem = "not a finite number" + (", 0 or more" if least == 0 else "")
         if (np.isfinite(numbers[bad]) & ~np.isfinite(floats[bad])).all():
@@ -155,7 +155,7 @@ def _classes(
         class_numbers = np.full(len(values), -1.0)
         for place, value in enumerate(classes or ()):
             class_numbers[equal_to(values, value, text)] = place
-    bad = places_of(class_numbers < 0)
+    bad = true_positions(class_numbers < 0)
     if len(bad):
         raise BadValues(bad, values, "not one of the target's classes", "Correct target.classes.")
     return pa.array(class_numbers.astype(np.float32))
@@ -315,4 +315,4 @@ def _labelled(values: pa.Array, role: str = "label") -> pa.Array:
 
 
 def _gaps(values: pa.Array) -> Places:
-    return places_of(values.is_null(nan_is_null=pa.types.is_floating(values.type)))
+    return true_positions(values.is_null(nan_is_null=pa.types.is_floating(values.type)))

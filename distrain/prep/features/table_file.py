@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from distrain.errors import DataError
-from distrain.formatting import some
+from distrain.formatting import join_names
 from distrain.prep.features.as_is import check_text, check_types
 from distrain.prep.features.bad_values import guess
 from distrain.prep.features.columns import TIMES_OF_HISTORY, ColumnSpec
@@ -166,7 +166,7 @@ class TableFile:
             )
         where = {"file": self.path, **{f"column {c}": problem for c, problem in mistakes.items()}}
         if sum(problem.startswith("missing") for problem in mistakes.values()) * 2 > len(mistakes):
-            where["columns here"] = some(list(self.columns), SHOWN_COLUMNS)
+            where["columns here"] = join_names(list(self.columns), SHOWN_COLUMNS)
         raise DataError(
             f"{len(mistakes)} of {len(features.inputs)} columns cannot be used",
             where=where,
@@ -213,7 +213,7 @@ def check_named(option: str, names: Iterable[str], held: Iterable[str], file: st
         raise DataError(
             f"{option} {lacking[0]}: the rows have no such column{guess(lacking[0], held)}",
             where={"file": file},
-            hint=f"They have: {some(held, SHOWN_COLUMNS)}.",
+            hint=f"They have: {join_names(held, SHOWN_COLUMNS)}.",
         )
 
 

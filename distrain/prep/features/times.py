@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distrain.prep.features.bad_values import BadValues, converted, parsed, places_of
+from distrain.prep.features.bad_values import BadValues, converted, parsed, true_positions
 from distrain.prep.features.numerals import integers_of
 from distrain.prep.raw_values import END_OF_TIMES, FIRST_TIME, time_of
 from distrain.prep.vocabulary import is_text
@@ -63,7 +63,7 @@ def _near(times: pa.Array, originals: pa.Array, hint: str | None = None) -> pa.A
     try:
         near = converted(times, in_microseconds, _FAR)
         counted = near.view(pa.int64())
-        far = places_of(
+        far = true_positions(
             pc.or_(pc.less(counted, FIRST_TIME), pc.greater_equal(counted, END_OF_TIMES))
         )
     except BadValues as bad:
@@ -79,7 +79,7 @@ def _parsed(values: pa.Array, pattern: str | None) -> pa.Array:
         bad = pc.and_(times.is_null(), values.is_valid())
         if "%Y" in pattern:  # Arrow accepts two digits, and reads 24 as the year 24
             bad = pc.or_(bad, pc.less(pc.year(times), 1000).fill_null(False))
-        if len(places := places_of(bad)):
+        if len(places := true_positions(bad)):
             hint = "In format.timestamp, %Y is a year of four digits, %y of two."
             problem = f"not a time in the form of format.timestamp, {pattern!r}"
             raise BadValues(places, values, problem, hint)

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distrain.prep.features.bad_values import BadValues, converted, places_of
+from distrain.prep.features.bad_values import BadValues, converted, true_positions
 from distrain.prep.features.columns import CALENDAR, CategoricalSpec, ColumnSpec
 from distrain.prep.features.document import FormatSpec
 from distrain.prep.features.numerals import integers_of, numbers_of
@@ -210,7 +210,7 @@ def checked_numbers(values: pa.Array, column: ColumnSpec) -> pa.Array:
     if FillMissing.kind not in steps and missing.any():
         gaps = pc.if_else(pa.array(missing), pa.scalar(None, pa.float64()), values)
         raise BadValues(
-            places_of(missing),
+            true_positions(missing),
             gaps,
             "and has no replacement",
             "Set its fill in the features document.",
@@ -224,11 +224,13 @@ def checked_numbers(values: pa.Array, column: ColumnSpec) -> pa.Array:
         far = (low & (numbers < -_FLOAT32_MAX)) | (high & (numbers > _FLOAT32_MAX))
         negative = numbers <= -1
     if endless.any():
-        raise BadValues(places_of(endless), values, "not a finite number", "Set its clip.")
+        raise BadValues(true_positions(endless), values, "not a finite number", "Set its clip.")
     if far.any():
-        raise BadValues(places_of(far), values, "beyond the float32 limit of 3.4e38", _BOUND_IT)
+        raise BadValues(
+            true_positions(far), values, "beyond the float32 limit of 3.4e38", _BOUND_IT
+        )
     is_clipped = any(clip.min is not None and clip.min > -1 for clip in clips)
     if LogOp.kind in steps and not is_clipped and negative.any():
         problem = "of which log(1 + x) does not exist"
-        raise BadValues(places_of(negative), values, problem, "Set its clip.min to 0.")
+        raise BadValues(true_positions(negative), values, problem, "Set its clip.min to 0.")
     return pa.array(numbers, mask=missing)

@@ -17,7 +17,7 @@ from distrain.prep.operators.history import Spans, in_order, keys_of, ranks_of, 
 from distrain.prep.parts import Part, located, read_part, write_staged
 from distrain.prep.sorted_runs import Cut, SortedRun
 from distrain.prep.vocabulary import one_array
-from distrain.storage.outputs import whole_file
+from distrain.storage.outputs import atomic_file
 
 KEY, SECONDS, ROW, FIRST, LENGTH, PART = "key", "seconds", "row", "first", "length", "part"
 _VALUE = "value-"
@@ -175,7 +175,7 @@ def join_column(ranges: Sequence[str], column: str | None, path: str) -> str:
     """
     name = SECONDS if column is None else _VALUE + column
     dtype = "float64"
-    with whole_file(path, make_folder=False, sync=False) as partial, open(partial, "wb") as to:
+    with atomic_file(path, make_folder=False, sync=False) as partial, open(partial, "wb") as to:
         for events in ranges:
             file = MappedFile.staged(events)
             for batch in file.batches:

@@ -27,7 +27,7 @@ from distrain.prep.synthetic.draw import (
 )
 from distrain.prep.synthetic.planted import PlantedModel, SplitSummary, Truth, probabilities
 from distrain.schema.criteo import CATEGORICAL, CONTINUOUS, LABEL
-from distrain.storage.outputs import whole_dir
+from distrain.storage.outputs import atomic_dir
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def generate(request: SynthRequest, on_progress: OnProgress | None = None) -> Sy
     started = time.perf_counter()
     out = Path(request.out)
     _refuse_foreign_folder(out, request.overwrite)
-    with whole_dir(out, replace=request.overwrite) as folder:
+    with atomic_dir(out, replace=request.overwrite) as folder:
         model = PlantedModel.fit(request.seed, request.scale, request.click_rate)
         count = _progress_over_splits(request, on_progress)
         splits = {

@@ -68,10 +68,10 @@ def parsed_pieces(
     if text.codec is None:
         yield from map(parsed, pieces)
     else:
-        yield from made_ahead(parsed, pieces, _PARSING_THREADS)
+        yield from map_ahead(parsed, pieces, _PARSING_THREADS)
 
 
-def made_ahead(
+def map_ahead(
     make: Callable[[Item], Parsed], items: Generator[Item, None, None], threads: int
 ) -> Generator[Parsed, None, None]:
     """Yield the result of `make` for each item, in order, computed ahead of the caller.
@@ -80,7 +80,7 @@ def made_ahead(
     `threads + 1` results are in progress or waiting. An error is raised in the place of its result.
     If the caller stops early, `items` is closed.
 
-    >>> list(made_ahead(lambda n: n * n, (n for n in range(4)), 2))
+    >>> list(map_ahead(lambda n: n * n, (n for n in range(4)), 2))
     [0, 1, 4, 9]
     """
     waiting: deque[Future[object]] = deque()

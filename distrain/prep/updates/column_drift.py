@@ -26,7 +26,7 @@ _FEW_STEPS = 1000
 
 
 @dataclass(frozen=True)
-class Seen:
+class ColumnStatistics:
     """Statistics of some transformed rows; for list columns, of the items."""
 
     unknown: Mapping[str, int]  # out-of-vocabulary values, by categorical column
@@ -38,7 +38,7 @@ class Seen:
     ranges: Mapping[str, tuple[float, float]]
 
     @classmethod
-    def of_all(cls, parts: Sequence[Seen]) -> Seen:
+    def of_all(cls, parts: Sequence[ColumnStatistics]) -> ColumnStatistics:
         """Return the statistics of the rows of all parts, at least one."""
         unknown: Counter[str] = Counter()
         not_missing: Counter[str] = Counter()
@@ -81,7 +81,7 @@ class Seen:
         return {column: total / max(self.numbers[column], 1) for column, total in self.sums.items()}
 
 
-def seen_in(workflow: Workflow, written: pa.Table, beside: Sequence[str] = ()) -> Seen:
+def seen_in(workflow: Workflow, written: pa.Table, beside: Sequence[str] = ()) -> ColumnStatistics:
     """Return the statistics of written rows.
 
     `beside` names columns besides the features, such as labels and weights; of these, only float32
@@ -107,7 +107,7 @@ def seen_in(workflow: Workflow, written: pa.Table, beside: Sequence[str] = ()) -
         if pa.types.is_float32(written.schema.field(column).type) and written.num_rows:
             values = _items(written[column])
             ranges[column] = float(values.min()), float(values.max())
-    return Seen(unknown, not_missing, sums, numbers, ranges)
+    return ColumnStatistics(unknown, not_missing, sums, numbers, ranges)
 
 
 def _items(column: pa.ChunkedArray) -> np.ndarray[Any, Any]:
@@ -193,7 +193,7 @@ def drifted_columns(
     """Return the statistics of a split that have changed since the fit by more than their bounds.
 
     Means may rise or fall; shares count only if they grow. `actual` has the split's shares, and
-    `shifts` is from `Seen.mean_shifts`.
+    `shifts` is from `ColumnStatistics.mean_shifts`.
     """
     drifted = []
     for column, moments in _moments(workflow):

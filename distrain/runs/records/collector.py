@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from distrain.formatting import is_no_use, useless_targets
+from distrain.formatting import is_uninformative, useless_targets
 from distrain.jobs.events import (
     PHASES,
     CheckpointSaved,
@@ -320,7 +320,9 @@ class Collector:
                 "entropy are not defined, and cannot choose the best validation",
             )
         figures, so_far = _figures_of(merged), first.progressive
-        useless = is_no_use(so_far.get("normalised_entropy")) or useless_targets(figures["targets"])
+        useless = is_uninformative(so_far.get("normalised_entropy")) or useless_targets(
+            figures["targets"]
+        )
         if useless and (so_far.get("windows") or 0) >= _SOME_WINDOWS:
             self._note_once(
                 "window",

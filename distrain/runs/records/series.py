@@ -31,7 +31,7 @@ class Series:
     of the last point added to it, which `since` uses. The numbers must not decrease.
 
     Args:
-        columns: The columns; `take_back` compares the first one.
+        columns: The columns; `drop_after` compares the first one.
         capacity: The largest number of shown points, even.
     """
 
@@ -119,7 +119,7 @@ class Series:
             self.halve()
             self.finish(number)
 
-    def take_back(self, most: float) -> None:
+    def drop_after(self, most: float) -> None:
         """Remove the points at the end whose first column is above `most`, such as a step.
 
         A merged point is removed as a whole.

@@ -12,7 +12,7 @@ from distrain.runs.report import colours
 _MOST_POINTS = 2000
 """The largest number of points in a drawn curve."""
 
-Along = Callable[[Record], float]  # the position of a record on the x axis
+XAxis = Callable[[Record], float]  # the position of a record on the x axis
 
 
 def millions(record: Record) -> float:
@@ -23,26 +23,26 @@ def minutes(record: Record) -> float:
     return record.elapsed_s / 60
 
 
-ALONG_LABELS: dict[Along, str] = {
+X_AXIS_LABELS: dict[XAxis, str] = {
     millions: "rows trained [millions]",
     minutes: "wall time [minutes]",
 }
 
 
 def draw_column(
-    axes: Any, records: Sequence[Record], name: str, along: Along, **style: Any
+    axes: Any, records: Sequence[Record], name: str, x_axis: XAxis, **style: Any
 ) -> list[Record]:
     """Draw the curve of the value `name` of records; return the drawn records.
 
     Records without the value are left out, and long curves are thinned.
 
     Args:
-        along: Returns the position of a record on the x axis.
+        x_axis: Returns the position of a record on the x axis.
         style: Further arguments of matplotlib's `plot`.
     """
     shown = thinned([record for record in records if record.value(name) is not None])
     values = [record.value(name) for record in shown]
-    axes.plot([along(record) for record in shown], values, linewidth=1.2, **style)
+    axes.plot([x_axis(record) for record in shown], values, linewidth=1.2, **style)
     return shown
 
 
@@ -52,7 +52,7 @@ def draw_metric(
     valid: Sequence[Record],
     name: str,
     label: str,
-    along: Along = millions,
+    x_axis: XAxis = millions,
 ) -> None:
     """Draw the metric `name` (as in `Record.value`) of training and validation.
 
@@ -62,15 +62,15 @@ def draw_metric(
         (train, colours.TRAIN, "training, before the update", {"linestyle": "--"}),
         (valid, colours.VALID, "validation", {"marker": "o", "markersize": 4}),
     ):
-        scored = draw_column(axes, records, name, along, color=colour, label=text, **style)
+        scored = draw_column(axes, records, name, x_axis, color=colour, label=text, **style)
         if name == "auc" and scored:
             low = [(r.auc or 0.0) - (r.auc_bound or 0.0) for r in scored]
             high = [(r.auc or 0.0) + (r.auc_bound or 0.0) for r in scored]
-            places = [along(record) for record in scored]
+            places = [x_axis(record) for record in scored]
             axes.fill_between(places, low, high, color=colour, alpha=0.2, linewidth=0)
     axes.set_ylabel(label, parse_math=False)
     if name != "auc":
-        fit_range(axes, [train], valid, name, along)
+        fit_range(axes, [train], valid, name, x_axis)
     legend_above(axes)
 
 
@@ -79,7 +79,7 @@ def fit_range(
     runs: Sequence[Sequence[Record]],
     valid: Sequence[Record],
     name: str,
-    along: Along = millions,
+    x_axis: XAxis = millions,
 ) -> None:
     """Set the y range to all points except outliers at the start; arrows mark the outliers.
 
@@ -95,7 +95,7 @@ def fit_range(
     low, high = limits
     axes.set_ylim(low, high)
     values = [(r, r.value(name)) for train in runs for r in train]
-    finite = [(along(r), value) for r, value in values if value is not None and isfinite(value)]
+    finite = [(x_axis(r), value) for r, value in values if value is not None and isfinite(value)]
     above = [(place, value) for place, value in finite if value > high]
     below = [(place, value) for place, value in finite if value < low]
     for beyond, edge, mark, furthest in ((above, 1.0, "^", max), (below, 0.0, "v", min)):
@@ -110,10 +110,10 @@ def fit_range(
 
 
 def draw_line(
-    axes: Any, train: Sequence[Record], name: str, label: str, along: Along = millions
+    axes: Any, train: Sequence[Record], name: str, label: str, x_axis: XAxis = millions
 ) -> None:
     """Draw the curve of the value `name` of training records over a y axis that begins at 0."""
-    draw_column(axes, train, name, along, color=colours.TRAIN)
+    draw_column(axes, train, name, x_axis, color=colours.TRAIN)
     axes.set_ylabel(label)
     axes.set_ylim(bottom=0)
     if name == "rows_per_s":

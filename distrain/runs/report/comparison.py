@@ -11,7 +11,7 @@ from distrain.runs.report.figures import comparison_figure, image_of
 from distrain.runs.report.markup import page, paragraph, section, svg_image, table
 from distrain.runs.report.outcome import outcome_rows
 from distrain.runs.run_data import RunData
-from distrain.storage.outputs import whole_file
+from distrain.storage.outputs import atomic_file
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def write_comparison(runs: Sequence[RunData], out: Path) -> None:
     if any(run.records for run in runs):
         image = svg_image(image_of(comparison_figure(runs, comparison.names)), "Curves of all runs")
         sections.insert(2, section("Curves", image))
-    with whole_file(out) as partial:
+    with atomic_file(out) as partial:
         partial.write_text(page("Runs compared", sections), encoding="utf-8")
 
 

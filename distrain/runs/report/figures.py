@@ -11,8 +11,8 @@ from distrain.formatting import MAIN_METRICS, count, target_name
 from distrain.jobs.job_view import Record
 from distrain.runs.report import colours
 from distrain.runs.report.axes import (
-    ALONG_LABELS,
-    Along,
+    X_AXIS_LABELS,
+    XAxis,
     draw_bars,
     draw_column,
     draw_group_rows,
@@ -186,17 +186,17 @@ def _pair(data: RunData, draw: Any) -> "Figure":
     `draw` gets axes, the run's data and the function that gives a record's position.
     """
     figure = new_figure(11, 3.4)
-    for axes, along in zip(figure.subplots(1, 2), (millions, minutes), strict=True):
-        draw(axes, data, along)
+    for axes, x_axis in zip(figure.subplots(1, 2), (millions, minutes), strict=True):
+        draw(axes, data, x_axis)
         for restart in data.restarts:
-            place = _place(data.records, restart.get("step") or 0, along)
+            place = _place(data.records, restart.get("step") or 0, x_axis)
             axes.axvline(place, color=colours.RED, linewidth=0.8, linestyle=":")
-        _frame(axes, along)
+        _frame(axes, x_axis)
     return figure
 
 
-def _frame(axes: Any, along: Along) -> None:
-    axes.set_xlabel(ALONG_LABELS[along])
+def _frame(axes: Any, x_axis: XAxis) -> None:
+    axes.set_xlabel(X_AXIS_LABELS[x_axis])
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
 
@@ -215,7 +215,7 @@ def _shares(data: RunData) -> "Figure":
     figure = new_figure(11, 3.4)
     axes = figure.subplots()
     draw_shares(axes, data.train)
-    axes.set_xlabel(ALONG_LABELS[millions])
+    axes.set_xlabel(X_AXIS_LABELS[millions])
     return figure
 
 
@@ -242,31 +242,31 @@ def _timeline(data: RunData) -> "Figure":
     axes.set_yticks(range(len(lanes)), [name for name, *_ in lanes])
     axes.set_ylim(-0.6, len(lanes) - 0.4)
     axes.set_xlim(0, max(minutes(record) for record in data.records) * 1.01 or None)
-    axes.set_xlabel(ALONG_LABELS[minutes])
+    axes.set_xlabel(X_AXIS_LABELS[minutes])
     axes.grid(alpha=0.25, axis="x")
     return figure
 
 
-def _draw_metric_of(axes: Any, data: RunData, name: str, label: str, along: Along) -> None:
-    draw_metric(axes, data.train, data.valid, name, label, along)
-    _mark_best_step(axes, data.records, data.summary.get("model_step"), along)
+def _draw_metric_of(axes: Any, data: RunData, name: str, label: str, x_axis: XAxis) -> None:
+    draw_metric(axes, data.train, data.valid, name, label, x_axis)
+    _mark_best_step(axes, data.records, data.summary.get("model_step"), x_axis)
 
 
-def _mark_best_step(axes: Any, records: Sequence[Record], step: int | None, along: Along) -> None:
+def _mark_best_step(axes: Any, records: Sequence[Record], step: int | None, x_axis: XAxis) -> None:
     """Draw a line at `step`, the step of the best validation.
 
     Draws nothing if it is the last step or `None`.
     """
     if step is not None and step < records[-1].step:
-        place = _place(records, step, along)
+        place = _place(records, step, x_axis)
         axes.axvline(place, color=colours.GREEN, linewidth=1, label=f"best step {count(step)}")
         legend_above(axes)
 
 
-def _place(records: Sequence[Record], step: int, along: Along) -> float:
+def _place(records: Sequence[Record], step: int, x_axis: XAxis) -> float:
     """Return the position of a step on the x axis.
 
     It is that of the first record at or after the step, or else of the last record.
     """
     reached = (record for record in records if record.step >= step)
-    return along(next(reached, records[-1]))
+    return x_axis(next(reached, records[-1]))

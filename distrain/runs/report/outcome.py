@@ -10,7 +10,7 @@ from distrain.formatting import (
     bounded,
     count,
     duration,
-    kept_step,
+    model_step_text,
     percent,
     score_rows,
 )
@@ -28,7 +28,7 @@ def outcome_rows(outcome: Mapping[str, Any]) -> list[tuple[str, str]]:
     is_undefined = get("auc") is None and get("scored_rows")
     auc = NO_AUC if is_undefined else bounded(get("auc"), get("auc_bound"))
     figures = (get("log_loss"), get("normalised_entropy"), get("targets"), get("own"))
-    kept = kept_step(
+    kept = model_step_text(
         get("model_step"),
         get("steps"),
         stopped_early=get("stopped_early") is not None,

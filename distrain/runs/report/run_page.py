@@ -16,8 +16,8 @@ from distrain.formatting import (
     command_line,
     count,
     duration,
-    of_targets,
     percent,
+    target_metric_rows,
 )
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.load import dump_yaml
@@ -35,7 +35,7 @@ from distrain.runs.report.markup import (
 )
 from distrain.runs.report.outcome import outcome_rows
 from distrain.runs.run_data import BROKEN_OFF, RUNNING, RunData, read_run_data
-from distrain.storage.outputs import whole_file
+from distrain.storage.outputs import atomic_file
 from distrain.version import __version__
 
 _FIGURE_TITLES = {
@@ -69,7 +69,7 @@ def write_report(root: Path, out: Path, evaluation: Path | None = None) -> None:
     ]
     outcome = section("Outcome", table([("state", data.state), *outcome_rows(data.outcome)]))
     sections = [*_head(data), outcome, *evaluated, *pictures, *_tables(data)]
-    with whole_file(out) as partial:
+    with atomic_file(out) as partial:
         partial.write_text(page(f"Run {data.name}", sections), encoding="utf-8")
 
 
@@ -93,7 +93,7 @@ def write_curves(root: Path) -> list[Path]:
     if not data.records:
         return []
     path = RunPaths(root).curves
-    with whole_file(path) as partial:
+    with atomic_file(path) as partial:
         draw_curves(data.records, data.name, partial, data.summary.get("model_step"))
     return [path]
 
@@ -214,7 +214,7 @@ def evaluation_sections(document: Mapping[str, Any], root: Path) -> Iterator[str
     targets = with_own_name(document.get("targets"), own_name(RunPaths(root).model))
     single = {name: value for name, value in document.items() if not isinstance(value, dict | list)}
     figures = [(_words(name), _text(value)) for name, value in single.items()]
-    yield section("Evaluation", table([*figures, *of_targets(targets)]))
+    yield section("Evaluation", table([*figures, *target_metric_rows(targets)]))
     field = "days" if "days" in document else "largest_groups"
     if groups := document.get(field):
         rows = [

@@ -67,7 +67,7 @@ def scalars(record: Record) -> dict[str, float]:
     values[f"{record.split}/stall_max_pct"] = record.stall_max_pct
     values[f"{record.split}/stall_pct"] = record.stall_max_pct  # the earlier name of stall_max_pct
     values |= {f"{record.split}/{name}": value for name, value in (record.own or {}).items()}
-    values |= {f"{record.split}/{name}": value for name, value in record.of_targets().items()}
+    values |= {f"{record.split}/{name}": value for name, value in record.target_metrics().items()}
     for phase, seconds in (record.seconds or {}).items():
         values[f"seconds/{phase}"] = seconds
     return {name: value for name, value in values.items() if value is not None}

@@ -20,10 +20,10 @@ from distrain.scheduler.dashboard.figure_data import (
 )
 from distrain.scheduler.dashboard.panel import (
     Panel,
-    bring_up_to_date,
     draw,
     legend_above,
     source_of,
+    update_source,
 )
 from distrain.scheduler.dashboard.watching import View
 
@@ -57,7 +57,7 @@ def time_by_phase() -> Panel:
     def draw_bars() -> None:
         columns = phase_columns(_ranks(last), window)
         _set_factors(drawn, columns)
-        bring_up_to_date(source, columns)
+        update_source(source, columns)
 
     def show(view: View) -> None:
         nonlocal last
@@ -76,7 +76,7 @@ def step_time() -> Panel:
     """Return the panel with bars of each rank's step time.
 
     The slowest rank is red and named in the title if it is significantly slower than the median
-    (`stands_out`).
+    (`is_straggler`).
     """
     source = source_of("rank", "worker", "step_time_ms", "is_slow")
     tips = [("rank", "@rank @worker"), ("a step", "@step_time_ms{0.00} ms")]
@@ -93,7 +93,7 @@ def step_time() -> Panel:
         slowest = view.job.get("slowest") if view.job else None
         columns = step_time_columns(ranks, slowest)
         _set_factors(drawn, columns)
-        bring_up_to_date(source, columns)
+        update_source(source, columns)
         drawn.title.text = step_time_title(slowest)
         median.visible = slowest is not None
         if slowest is not None:
@@ -144,7 +144,7 @@ def _two_bars(
         columns = columns_of(_ranks(view.job))
         drawn.visible = bool(columns["rank"])
         _set_factors(drawn, columns)
-        bring_up_to_date(source, columns)
+        update_source(source, columns)
 
     return Panel(name, drawn, show)
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from distrain.formatting import MAIN_METRICS, target_name
 from distrain.jobs.events import PHASES
 from distrain.runs.records.merging import phase_shares
-from distrain.scheduler.history.ranks import stands_out
+from distrain.scheduler.history.ranks import is_straggler
 
 Document = Mapping[str, Any]
 Columns = dict[str, list[Any]]
@@ -101,7 +101,7 @@ def step_time_columns(ranks: Sequence[Document], slowest: Document | None) -> Co
     `is_slow` is `yes` for the slowest rank if it is significantly slower than the median, otherwise
     `no`. `ranks` and `slowest` are those of a `job_document`.
     """
-    name = int(slowest["rank"]) if slowest and stands_out(slowest) else None
+    name = int(slowest["rank"]) if slowest and is_straggler(slowest) else None
     columns = _labels(ranks)
     columns["step_time_ms"] = [1e3 * (rank.get("step_time_s") or 0.0) for rank in ranks]
     columns["is_slow"] = ["yes" if int(rank["rank"]) == name else "no" for rank in ranks]
@@ -117,7 +117,7 @@ def step_time_title(slowest: Document | None) -> str:
     if slowest is None:
         return "Time of a step"
     time_s, median_s = float(slowest["step_time_s"]), float(slowest["median_step_time_s"])
-    if not stands_out(slowest):
+    if not is_straggler(slowest):
         return f"Time of a step: median {1e3 * median_s:.1f} ms"
     over = f"{100 * (time_s / median_s - 1):.0f} % over" if median_s else "against"
     return f"Slowest: rank {slowest['rank']}, {over} the median of {1e3 * median_s:.1f} ms"

@@ -9,9 +9,9 @@ from distrain.formatting import (
     UNKNOWN,
     bounded,
     count,
-    kept_step,
     main_metrics,
     milliseconds,
+    model_step_text,
     number,
     score,
 )
@@ -19,7 +19,7 @@ from distrain.jobs.api_answers import Job
 from distrain.jobs.figures import phrases, shown_on
 from distrain.runs.report.colours import BAD
 from distrain.scheduler.dashboard.figure_data import Columns, Document
-from distrain.scheduler.history.ranks import stands_out
+from distrain.scheduler.history.ranks import is_straggler
 
 NEWEST = ""  # the selector's first value: the newest running job, or else the newest job
 FOLLOW, NOTHING = "the running one, or the newest", "nothing"
@@ -90,7 +90,7 @@ def headline(
     lines += [f'<span style="color:{BAD}">{escape(trouble)}</span>'] if trouble else []
     if other is not None:
         lines.append(f"compared with {escape(str(other['id']))}: {escape(state_text(other))}")
-    lines += [escape(_slowest_text(job))] if stands_out(job.get("slowest")) else []
+    lines += [escape(_slowest_text(job))] if is_straggler(job.get("slowest")) else []
     why = job.get("message") or job.get("why_pending")
     if why:
         lines.append(escape(str(why)).replace("\n", "<br>"))
@@ -111,7 +111,9 @@ def _link(job: Document) -> str:
 
 
 def _kept(job: Document) -> list[str]:
-    kept = kept_step(job.get("model_step"), job.get("step"), refit_steps=job.get("refit_steps"))
+    kept = model_step_text(
+        job.get("model_step"), job.get("step"), refit_steps=job.get("refit_steps")
+    )
     return [] if kept == UNKNOWN else [f"model: {kept}"]
 
 

@@ -92,11 +92,11 @@ class TrainingPage:
         self._table.selected.on_change("indices", self._row_clicked)
         self.root = self._lay_out(by_name)
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Update the page to the present state of the jobs; called every second."""
-        view = self._watch.look()
+        view = self._watch.refresh()
         if self._other.wanted != NEWEST:
-            view = replace(view, other=self._other.look())
+            view = replace(view, other=self._other.refresh())
         self._show(view)
 
     def _show(self, view: View) -> None:
@@ -128,14 +128,14 @@ class TrainingPage:
         if job_id != self._watch.wanted:
             self._watch.wanted = job_id
             self._select.value = job_id
-            self.look()
+            self.refresh()
 
     def _selected(self, _name: str, _old: str, new: str) -> None:
         self._follow(new)
 
     def _other_selected(self, _name: str, _old: str, new: str) -> None:
         self._other.wanted = new
-        self.look()
+        self.refresh()
 
     def _row_clicked(self, _name: str, _old: list[int], new: list[int]) -> None:
         if new and not self._showing:
@@ -185,9 +185,9 @@ def training_doc(scheduler: Any, extra: dict[str, Any], doc: BokehDocument) -> N
     documents = _documents_of(scheduler)
     watch, other = (Watch(documents, _asked_for(doc, name)) for name in ("job", "with"))
     page = TrainingPage(watch, scheduler.address, other)
-    page.look()
+    page.refresh()
     doc.add_root(page.root)
-    doc.add_periodic_callback(page.look, LOOK_EVERY_MS)
+    doc.add_periodic_callback(page.refresh, LOOK_EVERY_MS)
     doc.title = "Dask: Training"
     doc.theme = BOKEH_THEME
     doc.template = _light_template(env)
@@ -205,12 +205,12 @@ def individual_doc(make: Callable[[], Panel]) -> Callable[..., None]:
         panel, watch = make(), Watch(_documents_of(scheduler), _asked_for(doc, "job"))
         panel.root.sizing_mode = "stretch_both"
 
-        def look() -> None:
-            panel.show(watch.look())
+        def refresh() -> None:
+            panel.show(watch.refresh())
 
-        look()
+        refresh()
         doc.add_root(panel.root)
-        doc.add_periodic_callback(look, LOOK_EVERY_MS)
+        doc.add_periodic_callback(refresh, LOOK_EVERY_MS)
         doc.title = f"Dask: Training, {panel.name.replace('-', ' ')}"
         doc.theme = BOKEH_THEME
 

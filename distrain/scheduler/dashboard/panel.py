@@ -115,7 +115,7 @@ KEPT_POINTS = 4_096
 """Maximum points of a curve in a browser; the curves in the job's history are much shorter."""
 
 
-def bring_up_to_date(source: ColumnDataSource, columns: Columns) -> bool:
+def update_source(source: ColumnDataSource, columns: Columns) -> bool:
     """Change a source's data to `columns`.
 
     If possible, only new rows or changed cells are sent to the browser. Returns True if instead all

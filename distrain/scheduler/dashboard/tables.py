@@ -14,7 +14,7 @@ from distrain.jobs.figures import shown_on
 from distrain.runs.report import colours
 from distrain.scheduler.dashboard.figure_data import TIMELINE_KINDS, timeline_columns
 from distrain.scheduler.dashboard.job_text import job_columns
-from distrain.scheduler.dashboard.panel import Panel, bring_up_to_date, draw, source_of
+from distrain.scheduler.dashboard.panel import Panel, draw, source_of, update_source
 from distrain.scheduler.dashboard.watching import View
 
 _FIGURES = shown_on("training")
@@ -82,7 +82,7 @@ def jobs() -> Panel:
         if table.height != height:
             table.height = height
         picked = [] if view.job is None else [str(view.job["id"])]
-        if bring_up_to_date(source, job_columns(view.jobs)):
+        if update_source(source, job_columns(view.jobs)):
             source.selected.indices = []
         rows = [row for row, job_id in enumerate(source.data["job_id"]) if job_id in picked]
         if list(source.selected.indices) != rows:
@@ -115,6 +115,6 @@ def timeline() -> Panel:
 
     def show(view: View) -> None:
         entries = view.job.get("timeline", ()) if view.job else ()
-        bring_up_to_date(source, timeline_columns(entries))
+        update_source(source, timeline_columns(entries))
 
     return Panel("timeline", drawn, show)

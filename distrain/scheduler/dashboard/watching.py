@@ -26,7 +26,7 @@ class Documents(Protocol):
 
 @dataclass(frozen=True)
 class View:
-    """The result of `Watch.look`: the data for one update of a page."""
+    """The result of `Watch.refresh`: the data for one update of a page."""
 
     jobs: Sequence[Document]  # all jobs, newest first
     job: Document | None  # the followed job with its ranks and time line, if any
@@ -57,7 +57,7 @@ def pick(jobs: Sequence[Document], wanted: str) -> str | None:
 
 
 class Watch:
-    """Follows the job that `pick` chooses for `wanted`; each `look` returns its new data.
+    """Follows the job that `pick` chooses for `wanted`; each `refresh` returns its new data.
 
     `documents` returns the scheduler's documents, or `None` while it has no coordinator, and so no
     jobs. `wanted` may be changed between looks.
@@ -69,7 +69,7 @@ class Watch:
         self._job_id: str | None = None
         self._cursor: str | None = None
 
-    def look(self) -> View:
+    def refresh(self) -> View:
         """Return all jobs, the followed job's document, and the new points of its curves.
 
         All points are returned, with `replaces`, if another job is followed since the last look.

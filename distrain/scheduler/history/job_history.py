@@ -12,7 +12,7 @@ from distrain.jobs.job_view import AttemptStarted, Entry, Notice, Record
 from distrain.jobs.states import JobState
 from distrain.jobs.status import metrics_in, targets_in
 from distrain.runs.records.series import Series, SeriesColumn
-from distrain.scheduler.history.ranks import SHOWN_RANKS, RankNow, StepTimes, Window
+from distrain.scheduler.history.ranks import SHOWN_RANKS, RankState, StepTimes, Window
 
 _RANK_CAPACITY = 256
 ENDED_CAPACITY = 64  # points per rank of an ended job; few, since many ended jobs are kept
@@ -77,7 +77,7 @@ class JobHistory:
         # curves with columns `RANK`, by the rank's number; with more than `SHOWN_RANKS` ranks only
         # `slowest`, `median` and `fastest`
         self.ranks: dict[str, Series] = {}
-        self.now: dict[int, RankNow] = {}  # each rank's last reports in this attempt
+        self.now: dict[int, RankState] = {}  # each rank's last reports in this attempt
         self.last_train: Record | None = None
         self.last_valid: Record | None = None
         self._validations: OrderedDict[int, Record] = OrderedDict()  # by step, the newest ones
@@ -149,7 +149,7 @@ class JobHistory:
         self.num_reports += not isinstance(event, Heartbeat)
         rank = self.now.get(event.rank)
         if rank is None:
-            rank = self.now[event.rank] = RankNow(step=self._first_step)
+            rank = self.now[event.rank] = RankState(step=self._first_step)
         match event:
             case TrainingStarted():
                 self._first_step, self._elapsed_before_s = event.first_step, event.elapsed_before_s
@@ -211,7 +211,7 @@ class JobHistory:
         """
         self.num_ranks, self.step, self.rows_per_s = entry.num_ranks, entry.step, None
         for series in (self.train, self.valid, *self.ranks.values()):
-            series.take_back(entry.step)
+            series.drop_after(entry.step)
         for name in ("last_train", "last_valid"):
             record = getattr(self, name)
             if record is not None and record.step > entry.step:
@@ -248,7 +248,7 @@ class JobHistory:
         text = f"{', '.join(shown)} of {record.rows} rows"
         self._add_moment(now_s, "validated", record.step, text)
 
-    def _add_window(self, event: StepsDone, rank: RankNow, window: Window) -> None:
+    def _add_window(self, event: StepsDone, rank: RankState, window: Window) -> None:
         if len(event.step_counts) == len(self.step_times.counts):
             self.step_times.add(event.step_counts, window.wall_s)
         else:
@@ -271,7 +271,7 @@ class JobHistory:
                 self._add_rank(name, record.step, record.elapsed_s, rank, Window(1, 1.0, 1.0, None))
 
     def _add_rank(
-        self, name: str, step: int, elapsed_s: float, rank: RankNow, window: Window
+        self, name: str, step: int, elapsed_s: float, rank: RankState, window: Window
     ) -> None:
         series = self.ranks.setdefault(name, Series(RANK, _RANK_CAPACITY))
         point = {

@@ -11,7 +11,7 @@ from distrain.jobs.job_view import JobView, steps_of_refit
 from distrain.jobs.states import JobState
 from distrain.jobs.status import finite, gpus_in, targets_in
 from distrain.scheduler.history.job_history import JobHistory, Moment
-from distrain.scheduler.history.ranks import RankNow, shown_ranks
+from distrain.scheduler.history.ranks import RankState, shown_ranks
 from distrain.scheduler.lifecycle.job import Job as LifecycleJob
 
 _KEPT_RESTARTS = 100  # restarts on the time line
@@ -172,7 +172,7 @@ def _ranks(job: Watched, *, all_ranks: bool) -> list[dict[str, Any]]:
     ranks = []
     for rank in sorted(known) if all_ranks else shown_ranks(known):
         place = places.get(rank)
-        now = job.history.now.get(rank, RankNow()).to_json()
+        now = job.history.now.get(rank, RankState()).to_json()
         gpu = job.gpus.get(place.worker) if place else None
         now["host"] = now["host"] or (place.host if place else None)
         worker = place.worker if place else None

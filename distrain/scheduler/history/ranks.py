@@ -41,7 +41,7 @@ class Window:
 
 
 @dataclass
-class RankNow:
+class RankState:
     """The state of one rank, from its last events in the current attempt."""
 
     pid: int | None = None
@@ -106,14 +106,14 @@ class RankNow:
         return {name: value for name, value in vars(self).items() if name not in inner}
 
 
-def stands_out(slowest: Mapping[str, Any] | None) -> bool:
+def is_straggler(slowest: Mapping[str, Any] | None) -> bool:
     """Return True if the slowest rank is significantly slower than the median rank.
 
     Its step time is then more than `SLOW` times the median. Among equally fast ranks, it is a
     matter of chance which one is the slowest. `slowest` is the result of `JobHistory.slowest`;
     False if that is `None`.
 
-    >>> stands_out({"step_time_s": 0.011, "median_step_time_s": 0.010}), stands_out(None)
+    >>> is_straggler({"step_time_s": 0.011, "median_step_time_s": 0.010}), is_straggler(None)
     (False, False)
     """
     return slowest is not None and slowest["step_time_s"] > SLOW * slowest["median_step_time_s"]

@@ -220,7 +220,7 @@ def is_foreign_page(headers: HTTPHeaders, allowed: Sequence[str] = ()) -> bool:
     return not any(fnmatchcase(asking, pattern.lower()) for pattern in allowed)
 
 
-def trouble_with(request: HTTPServerRequest) -> Refusal | None:
+def why_refused(request: HTTPServerRequest) -> Refusal | None:
     """Return why an order is refused; `None` if it is allowed.
 
     It is refused from other machines if the scheduler has no token. From other sites' pages, it is

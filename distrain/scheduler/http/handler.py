@@ -6,7 +6,7 @@ from typing import Any
 from distributed.http.utils import RequestHandler
 from tornado.web import stream_request_body
 
-from distrain.scheduler.http.access import trouble_with
+from distrain.scheduler.http.access import why_refused
 from distrain.scheduler.http.bodies import Refusal, dumps
 from distrain.scheduler.http.coordinator_api import EXTENSION, CoordinatorApi
 from distrain.scheduler.http.routes import LISTED, PREFIX, Request, answer, route_of
@@ -40,7 +40,7 @@ class Handler(RequestHandler):  # type: ignore[misc]  # distributed is untyped
         if route.is_order and not self._takes_orders:
             hint = "Start the scheduler with `--preload distrain.preload`."
             raise Refusal(404, "not_found", "this scheduler accepts no orders over HTTP", hint)
-        if route.is_order and (trouble := trouble_with(self.request)) is not None:
+        if route.is_order and (trouble := why_refused(self.request)) is not None:
             raise trouble
         if int(self.request.headers.get("Content-Length", "0")) > MOST_BODY_BYTES:
             hint = f"A body has at most {MOST_BODY_BYTES:,} bytes."
@@ -94,7 +94,7 @@ class Handler(RequestHandler):  # type: ignore[misc]  # distributed is untyped
             super().log_exception(kind, value, traceback)
 
     def check_xsrf_cookie(self) -> None:
-        """Skip Tornado's check of a cookie: `trouble_with` checks the requests' `Origin` header."""
+        """Skip Tornado's check of a cookie: `why_refused` checks the requests' `Origin` header."""
 
 
 routes: list[tuple[str, type[RequestHandler], dict[str, Any]]] = [

@@ -113,7 +113,7 @@ class JobCommands:
         is_live = job is not None and not job.state.is_final
         if is_live:
             self._live(job_id, order)
-            self.coordinator.tell(Cancel(job_id, order.why, order.allowed_s))
+            self.coordinator.handle_stimulus(Cancel(job_id, order.why, order.allowed_s))
         if order.service is None:
             if self._last_end(job_id) is None and not is_live:
                 raise unknown(job_id)
@@ -144,7 +144,7 @@ class JobCommands:
                 "Priorities only affect waiting jobs.",
                 state=str(job.state),
             )
-        self.coordinator.tell(ChangePriority(job_id, order.priority))
+        self.coordinator.handle_stimulus(ChangePriority(job_id, order.priority))
         return 200
 
     def ended(self, job_id: str) -> EndedJob | None:

@@ -69,7 +69,7 @@ class Route:
     method: str
     pattern: str  # a regular expression for the whole path
     act: Callable[..., Answer]  # called with the API, the request and the pattern's groups
-    # whether it changes jobs, or only a service or an operator calls it; see `access.trouble_with`
+    # whether it changes jobs, or only a service or an operator calls it; see `access.why_refused`
     is_order: bool = False
 
 

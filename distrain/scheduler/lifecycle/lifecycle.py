@@ -73,7 +73,7 @@ from distrain.scheduler.lifecycle.messages import (
     WorkersChanged,
 )
 from distrain.scheduler.lifecycle.queue import HostFailures
-from distrain.scheduler.lifecycle.watchdog import hear, missed_deadline, watch
+from distrain.scheduler.lifecycle.watchdog import apply_heartbeat, missed_deadline, watch
 
 SETTLE_S = 0.5  # how long to wait for reports of a gang's other ranks after the first failure
 CANCEL_GRACE_S = 3.0  # the default grace period for cancelled jobs and after missed deadlines
@@ -232,7 +232,7 @@ class Lifecycle:
                 status.ready = True
                 job.step = max(job.step, event.first_step)
             case Heartbeat():
-                hear(status, event, now_s)
+                apply_heartbeat(status, event, now_s)
                 job.step = max(job.step, event.step)
             case StepsDone():
                 job.step = max(job.step, event.step)

@@ -16,7 +16,7 @@ STACKS_S = 1.0  # how long to wait for the supervisors' reports of a gang that h
 HEARD_WITHIN_S = 3.0  # a rank whose last heartbeat is older counts as silent
 
 
-def hear(status: RankStatus, event: Heartbeat, now_s: float) -> None:
+def apply_heartbeat(status: RankStatus, event: Heartbeat, now_s: float) -> None:
     """Update a rank's status with its heartbeat."""
     status.heard_s = now_s
     # Waiting for storage counts as progress: the rank itself ends that wait after `data.retry_s`.
@@ -47,11 +47,11 @@ def watch(job: Job, now_s: float) -> TakeStacks | AttemptFailure | None:
         job.stacks_due_s = None  # a rank has made progress meanwhile: it was slow, not stuck
     elif now_s >= job.stacks_due_s or len(job.stacks) == len(job.ranks):
         job.stacks_due_s = None
-        return nothing_moved(job, limit_s, now_s)
+        return find_stalled_rank(job, limit_s, now_s)
     return None
 
 
-def nothing_moved(job: Job, progress_s: float, now_s: float) -> AttemptFailure:
+def find_stalled_rank(job: Job, progress_s: float, now_s: float) -> AttemptFailure:
     """Return the failure of the rank that blocks a gang, judged by the ranks' last heartbeats.
 
     A rank without recent heartbeats is blamed first (its process or machine is stopped), then a

@@ -197,7 +197,7 @@ def caller_now(request: Request, parts: ApiParts) -> Principal:
     return caller
 
 
-def look_again(call: ApiCall, job_id: str | None) -> ApiCall:
+def refresh_caller(call: ApiCall, job_id: str | None) -> ApiCall:
     """Return the call of an open stream with its caller's present rights.
 
     Call it in a thread, since it may block. `job_id` is `None` for streams of all jobs. Raises the

@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 
 from distrain.service.access.rules import Action, may, visible
 from distrain.service.api.bodies import documents
-from distrain.service.api.dependencies import ApiCall, look_again
+from distrain.service.api.dependencies import ApiCall, refresh_caller
 from distrain.service.api.problems import Problem
 from distrain.service.api.streams.event_feed import EventFeed, FellBehind
 from distrain.service.api.streams.server_sent_events import PING, frame
@@ -117,7 +117,7 @@ class EventFollower:
             if now_s >= checked_s + CHECK_S:
                 checked_s = now_s
                 try:
-                    self._call = await run_in_threadpool(look_again, self._call, self._job_id)
+                    self._call = await run_in_threadpool(refresh_caller, self._call, self._job_id)
                 except Problem:  # the caller may not see it any more
                     return
                 await self._look_for_end()  # its event may be late, or missing

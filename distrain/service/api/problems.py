@@ -16,13 +16,13 @@ from distrain.jobs.api_answers import Mistake as MistakeDocument, Problem as Pro
 from distrain.service.access.policy import Mistake, pointer
 from distrain.service.store.errors import (
     IdTaken,
-    NotNow,
-    NotThere,
     QuotaExceeded,
     ReadOnly,
     RevisionDiffers,
+    RowNotFound,
     StorageFull,
     Unstorable,
+    WrongState,
 )
 
 MEDIA_TYPE = "application/problem+json"
@@ -150,11 +150,11 @@ def _pointer(loc: Sequence[Any]) -> str:
 
 
 _OF_KIND: Final[Mapping[type[DistrainError], tuple[str, float | None]]] = {
-    NotThere: ("not_found", None),
+    RowNotFound: ("not_found", None),
     IdTaken: ("id_taken", None),
     QuotaExceeded: ("quota", 30.0),
     RevisionDiffers: ("revision_differs", None),
-    NotNow: ("conflict", None),
+    WrongState: ("conflict", None),
     Unstorable: ("bad_request", None),
 }
 """By class of the store's error: the problem's code, and the seconds of `Retry-After`."""

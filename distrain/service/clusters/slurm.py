@@ -15,8 +15,8 @@ from typing import Self
 from distrain.errors import ClusterError, InputError
 from distrain.service.clusters.launcher import LauncherState, SchedulerAddress, child_environment
 from distrain.service.settings import ClusterProfile, Settings
-from distrain.storage.outputs import translated_errors, whole_file
-from distrain.workers.cluster_file import only_one, read_started
+from distrain.storage.outputs import atomic_file, translated_errors
+from distrain.workers.cluster_file import read_started, try_lock
 from distrain.workers.serve_slurm import NOTICE_S
 
 COMMAND_S = 30.0  # the timeout of Slurm's commands
@@ -67,7 +67,7 @@ class SlurmLauncher:
         return self._found(self._jobs_lately())
 
     def start(self, num_workers: int | None = None) -> None:
-        with only_one(self._folder / "start.lock") as may_start:
+        with try_lock(self._folder / "start.lock") as may_start:
             if may_start and not self._jobs():
                 self._submit(num_workers or self._profile.num_workers or 1)
 
@@ -144,7 +144,7 @@ class SlurmLauncher:
             environment=added,
         )
         file = self._folder / "job.sh"
-        with whole_file(file) as partial:
+        with atomic_file(file) as partial:
             partial.write_text(script, encoding="utf-8")
         self._run("sbatch", "--parsable", str(file))
         _SEEN.pop(self._folder, None)

@@ -82,7 +82,7 @@ class Pass:
             self._adopt()
         self._take()
         if not self.memory.answers:
-            self._tell_of_silence()
+            self._report_no_contact()
         elif self._command():
             self._admit()
             self._cancel_orphans()
@@ -100,7 +100,7 @@ class Pass:
                 return
             # Other services may have jobs on this scheduler, even with the same ids.
             own = tuple(seen for seen in answer.jobs if seen.service == self.service)
-            self.memory.hear(replace(answer, jobs=own), self.now_s)
+            self.memory.update(replace(answer, jobs=own), self.now_s)
             if not answer.more:
                 return
 
@@ -157,11 +157,11 @@ class Pass:
             return False
         return True
 
-    def _tell_of_silence(self) -> None:
+    def _report_no_contact(self) -> None:
         silent_s = self._passed_s(self.memory.since_s or 0.0)
         if self.starting or silent_s >= PATIENCE_S:
             _, why = self._admission()
-            self._tell_why(why)
+            self._write_reasons(why)
 
     def _admission(self) -> tuple[list[Job], dict[str, str]]:
         waiting = [job for job in self.rows.values() if job.phase is Phase.QUEUED]
@@ -195,9 +195,9 @@ class Pass:
         except Unreachable:
             return
         self.active = bool(chosen)
-        self._tell_why(why)
+        self._write_reasons(why)
 
-    def _tell_why(self, why: Mapping[str, str]) -> None:
+    def _write_reasons(self, why: Mapping[str, str]) -> None:
         """Write the jobs' reasons to wait, given by job id, to the rows where they differ.
 
         A row without a reason is written at once, any other at most once in `WHY_EVERY_S`: all jobs
@@ -214,7 +214,7 @@ class Pass:
                 changes.append(Change(job, {"why_pending": words}))
         self._commit(*changes)
 
-    def _tell_one(self, job: Job, words: str) -> None:
+    def _write_reason(self, job: Job, words: str) -> None:
         """Write a job's reason to wait, `words`, to its row, unless the row has it already."""
         if job.why_pending != words:
             self._commit(Change(job, {"why_pending": words}))
@@ -228,7 +228,7 @@ class Pass:
             attempts = self.world.prepare(job)
         except NotBegun as error:
             if error.for_now:
-                self._tell_one(job, error.message)
+                self._write_reason(job, error.message)
             else:  # no PUT of this submission was sent, so the job can be ended
                 columns = refused(job, error.reason, error.message, self.now_s)
                 self._commit(Change(job, columns))
@@ -250,7 +250,7 @@ class Pass:
                 message = f"{error.message}: submit this job with another id"
                 self._finish(job, refused(job, "InvalidSpec", message, self.now_s))
             else:
-                self._tell_one(job, error.message)
+                self._write_reason(job, error.message)
         else:
             accepted = {"phase": Phase.HANDED_OVER, "state": "pending", "observed_at_s": self.now_s}
             self._commit(Change(job, accepted | {"why_pending": ""}))

@@ -55,20 +55,20 @@ class Memory:
     # submission's first attempt, and the final columns
     finishing: dict[str, tuple[float, int, Mapping[str, Any]]] = field(default_factory=dict)
 
-    def hear(self, told: SchedulerAnswer, now_s: float) -> None:
-        """Update this memory from the scheduler's answer `told`, received at `now_s`.
+    def update(self, answer: SchedulerAnswer, now_s: float) -> None:
+        """Update this memory from the scheduler's `answer`, received at `now_s`.
 
         If the scheduler's process is another one than before, its jobs are forgotten first.
         """
-        if told.epoch != self.epoch:
-            self.epoch = told.epoch
+        if answer.epoch != self.epoch:
+            self.epoch = answer.epoch
             self.sightings.clear()
             self.orphans.clear()
-        self.revision, self.workers = told.revision, told.workers
-        for seen in told.jobs:
+        self.revision, self.workers = answer.revision, answer.workers
+        for seen in answer.jobs:
             self.sightings[seen.id] = seen
         self.contact_s = now_s
-        if not told.more:
+        if not answer.more:
             self._now(True, now_s)
             self.trouble = ""
 

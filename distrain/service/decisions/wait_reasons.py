@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from distrain.formatting import some
+from distrain.formatting import join_names
 from distrain.jobs.api_answers import utc
 from distrain.service.decisions.cluster_state import ClusterNow
 from distrain.service.values import Job
@@ -45,7 +45,7 @@ def quota_too_small(job: Job, max_ranks: int) -> str:
 def quota_in_use(
     job: Job, max_ranks: int, used: int, holders: Sequence[Job], elsewhere: int, now_s: float
 ) -> str:
-    by = [some([holder.id for holder in holders], _MOST_NAMED)] if holders else []
+    by = [join_names([holder.id for holder in holders], _MOST_NAMED)] if holders else []
     if elsewhere:
         by.append(f"its jobs on other clusters ({elsewhere})")
     room = used + job.num_ranks - max_ranks

@@ -20,7 +20,7 @@ from distrain.service.values import Job, Phase, Quota
 
 EVERY_S = 1.0
 AGAIN_S = 0.1  # after a pass that must be followed immediately
-TELL_EVERY_S = 5.0
+REPORT_EVERY_S = 5.0
 QUOTAS_EVERY_S = 5.0
 _SPECS = 50  # specs read in one pass
 
@@ -149,7 +149,7 @@ class ClusterLoop:
             known[key] = int(resources.get("min_ranks") or num_ranks)
 
     def _tell(self, alive: list[Job], now_s: float) -> None:
-        """Write the cluster's state if it has changed, and at least every `TELL_EVERY_S`.
+        """Write the cluster's state if it has changed, and at least every `REPORT_EVERY_S`.
 
         Changes of times, counts of jobs and wanted workers alone wait for the next regular write.
         """
@@ -172,7 +172,7 @@ class ClusterLoop:
         steady = ("reachable", "epoch", "starting", "workers", "trouble", "message")
         same = all(state[name] == self._told.get(name, "") for name in steady)
         clock_s = time.monotonic()
-        if same and clock_s - self._told_s < TELL_EVERY_S:
+        if same and clock_s - self._told_s < REPORT_EVERY_S:
             return
         heard_s = now_s if memory.answers else None
         self._store.put_cluster(self.name, state, heard_s)

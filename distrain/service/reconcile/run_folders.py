@@ -31,11 +31,11 @@ log = logging.getLogger(__name__)
 class RunFolders:
     """Writes to the run folders of the service with the id `service`.
 
-    A filesystem that does not answer within `within_s` seconds is an error.
+    A filesystem that does not answer within `timeout_s` seconds is an error.
     """
 
-    def __init__(self, settings: Settings, service: str, within_s: float = ANSWER_S):
-        self._settings, self._service, self._within_s = settings, service, within_s
+    def __init__(self, settings: Settings, service: str, timeout_s: float = ANSWER_S):
+        self._settings, self._service, self._timeout_s = settings, service, timeout_s
         self._calls = BoundedCalls("run-folder", _MOST_HANGING)
 
     def prepare(self, job: Job, spec: JobSpec) -> int:
@@ -70,10 +70,10 @@ class RunFolders:
 
     def _within(self, work: Callable[[], _T], what: str) -> _T:
         try:
-            return self._calls.result(work, self._within_s)
+            return self._calls.result(work, self._timeout_s)
         except NoAnswer:
             raise Unavailable(
-                f"the filesystem did not answer for {self._within_s:g} s",
+                f"the filesystem did not answer for {self._timeout_s:g} s",
                 where={"path": what},
                 hint="Check its mount on the service's host.",
             ) from None

@@ -17,7 +17,7 @@ class StoreError(DistrainError):
     pass
 
 
-class NotThere(StoreError):
+class RowNotFound(StoreError):
     """The job, project, member or token does not exist."""
 
 
@@ -29,7 +29,7 @@ class RevisionDiffers(StoreError):
     """The job has changed since its caller read it."""
 
 
-class NotNow(StoreError):
+class WrongState(StoreError):
     """The job's state does not allow the change, or only serve.yaml may change the project."""
 
 

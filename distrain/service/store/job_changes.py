@@ -9,7 +9,7 @@ from distrain.jobs.reasons import Reason
 from distrain.jobs.states import JobState
 from distrain.service.store import rows, tables
 from distrain.service.store.engine import Database
-from distrain.service.store.errors import NotNow, RevisionDiffers
+from distrain.service.store.errors import RevisionDiffers, WrongState
 from distrain.service.store.rows import found, no_such_job
 from distrain.service.store.submitting import WITH_WORKERS, put_tags, waiting
 from distrain.service.values import Attempt, Intent, Job, Phase
@@ -30,7 +30,7 @@ class Changing:
         return job is None or job.phase is Phase.FINAL
 
     def spec(self, job_id: str) -> dict[str, Any]:
-        """Return the spec of a job's current submission; raises NotThere."""
+        """Return the spec of a job's current submission; raises RowNotFound."""
         table = tables.specs
         row = self.db.first(select(table.c.document).where(table.c.job_id == job_id))
         if row is None:
@@ -71,8 +71,8 @@ class Changing:
     ) -> Job:
         """Change a job's priority or tags, unless they are `None`; return the job.
 
-        Raises NotThere, RevisionDiffers if the job has another revision than `rev`, and NotNow for
-        a new priority of a job that has started or ended.
+        Raises RowNotFound, RevisionDiffers if the job has another revision than `rev`, and
+        WrongState for a new priority of a job that has started or ended.
         """
         with self.db.write() as connection:
             job = found(connection, job_id, lock=True)
@@ -96,7 +96,7 @@ class Changing:
         return job
 
     def cancel(self, job_id: str, why: str, grace_s: float | None, by: str) -> Job:
-        """Request the cancellation of a job for the user `by`; return the job. Raises NotThere.
+        """Request the cancellation of a job for the user `by`; return the job. Raises RowNotFound.
 
         A queued job ends at once, and an ended job is not changed. `grace_s` is the time for the
         ranks to save a checkpoint, in seconds. A repeated call can only change `grace_s`.
@@ -125,19 +125,19 @@ class Changing:
     def delete(self, job_id: str) -> None:
         """Delete an ended job; its id cannot be used again.
 
-        Raises NotThere, and NotNow for a job that has not ended.
+        Raises RowNotFound, and WrongState for a job that has not ended.
         """
         with self.db.write() as connection:
             job = found(connection, job_id, lock=True)
             if job.phase is not Phase.FINAL:
-                raise NotNow(
+                raise WrongState(
                     "a job that has not ended cannot be deleted",
                     where={"job": job_id, "state": job.state},
                     hint=f"distrain cancel {job_id}",
                 )
             forget(connection, [job.id], [job.seq])
             now_s = self.db.now_s(connection)
-            rows.tell(connection, [(job, rows.DELETED, {"rev": job.rev + 1})], now_s)
+            rows.write_events(connection, [(job, rows.DELETED, {"rev": job.rev + 1})], now_s)
 
 
 def forget(connection: Connection, job_ids: list[str], seqs: list[int]) -> None:
@@ -155,7 +155,7 @@ def forget(connection: Connection, job_ids: list[str], seqs: list[int]) -> None:
 
 def _refuse_late_priority(job: Job) -> None:
     if job.phase is Phase.FINAL or job.state in WITH_WORKERS:
-        raise NotNow(
+        raise WrongState(
             "the priority decides who starts next, and this job has started",
             where={"job": job.id, "state": job.state},
         )
@@ -169,5 +169,5 @@ def _write(db: Database, connection: Connection, job: Job, changes: dict[str, An
         .returning(*_jobs.c)
     )
     changed = rows.job_of(connection.execute(statement).one())
-    rows.tell(connection, [(changed, rows.STATE, None)], db.now_s(connection))
+    rows.write_events(connection, [(changed, rows.STATE, None)], db.now_s(connection))
     return changed

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Row, Select, bindparam, delete, or_, select, 
 
 from distrain.service.store import tables
 from distrain.service.store.engine import Database
-from distrain.service.store.errors import NotNow, NotThere
+from distrain.service.store.errors import RowNotFound, WrongState
 from distrain.service.values import Principal, Quota, Role, Scope
 
 USED_EVERY_S = 60.0
@@ -125,7 +125,7 @@ class People:
             connection.execute(_tokens.insert().values(fields))
 
     def revoke_token(self, token_id: str) -> Token:
-        """Revoke a token immediately; a repeated call changes nothing. Raises NotThere."""
+        """Revoke a token immediately; a repeated call changes nothing. Raises RowNotFound."""
         with self.db.write() as connection:
             connection.execute(
                 update(_tokens)
@@ -134,7 +134,7 @@ class People:
             )
             row = connection.execute(select(_tokens).where(_tokens.c.id == token_id)).first()
         if row is None:
-            raise NotThere("no such token", where={"token": token_id})
+            raise RowNotFound("no such token", where={"token": token_id})
         return _token(row._asdict())
 
     def put_session(self, sha256: bytes, token_id: str, now_s: float, expires_at_s: float) -> None:
@@ -176,7 +176,7 @@ class People:
     def put_project(self, name: str, quota: Quota, declared: bool = False) -> None:
         """Create a project, or replace its quota and whether it is declared.
 
-        Raises NotNow if the project is declared in the configuration and `declared` is False.
+        Raises WrongState if the project is declared in the configuration and `declared` is False.
         """
         values = {"quota": quota.model_dump(), "declared": declared}
         with self.db.write() as connection:
@@ -204,13 +204,13 @@ class People:
     def set_member(self, project: str, user: str, role: Role) -> None:
         """Give a user a role in a project, and create the user if there is none.
 
-        Raises NotThere if there is no such project.
+        Raises RowNotFound if there is no such project.
         """
         self.ensure_user(user)
         with self.db.write() as connection:
             known = select(_projects.c.name).where(_projects.c.name == project)
             if connection.execute(known).first() is None:
-                raise NotThere(
+                raise RowNotFound(
                     "no such project",
                     where={"project": project},
                     hint="`distrain serve project list` lists the projects; `distrain serve "
@@ -230,7 +230,7 @@ class People:
                 delete(_members).where(_members.c.project == project, _members.c.user == user)
             )
             if not gone.rowcount:
-                raise NotThere("no such member", where={"project": project, "user": user})
+                raise RowNotFound("no such member", where={"project": project, "user": user})
 
 
 def _refuse_declared(connection: Connection, name: str, declared: bool) -> None:
@@ -238,7 +238,7 @@ def _refuse_declared(connection: Connection, name: str, declared: bool) -> None:
         select(_projects.c.declared).where(_projects.c.name == name).with_for_update()
     ).first()
     if row is not None and row.declared and not declared:
-        raise NotNow(
+        raise WrongState(
             "the configuration declares this project",
             where={"project": name},
             hint="Change it in serve.yaml, and reload the service.",

@@ -66,7 +66,7 @@ class Recording:
                 self._put_attempts(connection, change.attempts)
                 of_figures = change.columns.keys() - _SILENT == {"progress"} and not change.attempts
                 told.append((job, rows.PROGRESS if of_figures else rows.STATE, None))
-            rows.tell(connection, told, now_s)
+            rows.write_events(connection, told, now_s)
         if known is not None:
             known.update({job.id: job for job, _, _ in told})
         return skipped

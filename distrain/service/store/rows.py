@@ -6,14 +6,15 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, insert, select
 
 from distrain.service.store import tables
-from distrain.service.store.errors import NotThere
+from distrain.service.store.errors import RowNotFound
 from distrain.service.values import Intent, Job, Phase
 
 STATE = "job.state"
 PROGRESS = "job.progress"
 DELETED = "job.deleted"
 
-TOLD = ("job_id", "project", "owner", "kind", "body")  # columns of an event without its time
+# columns of an event without its time
+OUTBOX_COLUMNS = ("job_id", "project", "owner", "kind", "body")
 _TELL = insert(tables.outbox).inline()  # no caller uses the ids of new rows
 _FIND_JOB = select(tables.jobs).where(tables.jobs.c.id == bindparam("job_id"))
 _LOCK_JOB = _FIND_JOB.with_for_update()
@@ -45,21 +46,21 @@ def job_of(row: Row[Any] | Mapping[str, Any]) -> Job:
 
 
 def found(connection: Connection, job_id: str, *, lock: bool = False) -> Job:
-    """Return a job; raises NotThere. With `lock`, its row is locked until the transaction ends."""
+    """Return a job, with `lock` its row locked for the transaction; raises RowNotFound."""
     row = connection.execute(_LOCK_JOB if lock else _FIND_JOB, {"job_id": job_id}).first()
     if row is None:
         raise no_such_job(job_id)
     return job_of(row)
 
 
-def no_such_job(job_id: str) -> NotThere:
-    return NotThere(
+def no_such_job(job_id: str) -> RowNotFound:
+    return RowNotFound(
         "no such job", where={"job": job_id}, hint="`distrain jobs` lists those that you may see."
     )
 
 
-def told_row(job: Job, kind: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the columns `TOLD` of a job's event, by name.
+def outbox_columns(job: Job, kind: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the columns `OUTBOX_COLUMNS` of a job's event, by name.
 
     By default, the body has the columns `_SHOWN` of the job, and its metrics if the kind is
     `PROGRESS`.
@@ -68,16 +69,18 @@ def told_row(job: Job, kind: str, body: Mapping[str, Any] | None = None) -> dict
         body = {name: getattr(job, name) for name in _SHOWN}
         if kind == PROGRESS:
             body["progress"] = dict(job.progress)
-    return dict(zip(TOLD, (job.id, job.project, job.owner, kind, dict(body)), strict=True))
+    return dict(
+        zip(OUTBOX_COLUMNS, (job.id, job.project, job.owner, kind, dict(body)), strict=True)
+    )
 
 
-def tell(
+def write_events(
     connection: Connection, jobs: Iterable[tuple[Job, str, Mapping[str, Any] | None]], now_s: float
 ) -> None:
     """Write events, given as (job, kind, body), to the outbox, in the transaction of the changes.
 
-    If a body is `None`, it is the default of `told_row`.
+    If a body is `None`, it is the default of `outbox_columns`.
     """
-    rows = [told_row(job, kind, body) | {"at_s": now_s} for job, kind, body in jobs]
+    rows = [outbox_columns(job, kind, body) | {"at_s": now_s} for job, kind, body in jobs]
     if rows:
         connection.execute(_TELL, rows)

@@ -34,7 +34,7 @@ from distrain.jobs.states import JobState
 from distrain.service.store import rows, tables
 from distrain.service.store.auditing import AUDITED, AuditEntry, audit_row, put_audit_entry
 from distrain.service.store.engine import POSTGRES_NOW, SQLITE_NOW, Database
-from distrain.service.store.errors import IdTaken, NotNow, NotThere, quota_exceeded
+from distrain.service.store.errors import IdTaken, RowNotFound, WrongState, quota_exceeded
 from distrain.service.store.people import stored_quota
 from distrain.service.values import Intent, Job, Phase, Quota
 
@@ -99,7 +99,7 @@ def _statements(dialect: str, *, is_audited: bool) -> tuple[Executable, ...]:
         if is_postgres
         else select(_jobs.c.created_at_s).where(_jobs.c.id == bindparam("jobs_id"))
     ).subquery()
-    others = [_copy(_specs, new, _specs.c.keys()), _copy(tables.outbox, new, rows.TOLD)]
+    others = [_copy(_specs, new, _specs.c.keys()), _copy(tables.outbox, new, rows.OUTBOX_COLUMNS)]
     if is_audited:
         others.append(_copy(tables.audit, new, AUDITED))
     if not is_postgres:
@@ -120,8 +120,8 @@ class Submitting:
         """Queue a job, or find that of an equal earlier request; return it, and whether it is new.
 
         `spec` is the spec with all defaults, as JSON values. Equal requests have the same owner and
-        `request_sha256`. `audit_entry` is written only with a new job. Raises IdTaken, NotThere if
-        there is no such project, and QuotaExceeded.
+        `request_sha256`. `audit_entry` is written only with a new job. Raises IdTaken, RowNotFound
+        if there is no such project, and QuotaExceeded.
         """
         document = {"document": dict(spec), "request_sha256": request_sha256}
         with self.db.write() as connection:
@@ -138,7 +138,7 @@ class Submitting:
         with self.db.read() as connection:
             try:
                 return _made(connection, job_id, owner, request_sha256)
-            except (IdTaken, NotThere):
+            except (IdTaken, RowNotFound):
                 return None
 
     def resume(
@@ -154,7 +154,7 @@ class Submitting:
         Returns False with the job if an equal earlier call has queued it already.
 
         `resumes` is how many times the job had been resumed when the caller read it. Raises
-        NotThere, NotNow if the job has not ended or was resumed by another call since, and
+        RowNotFound, WrongState if the job has not ended or was resumed by another call since, and
         QuotaExceeded.
         """
         with self.db.write() as connection:
@@ -171,13 +171,13 @@ class Submitting:
                     )
                 )
                 where = {"job": job_id, "state": before.state, "resumes": before.resumes}
-                raise NotNow(why, where=where, hint=hint)
+                raise WrongState(why, where=where, hint=hint)
             job = _requeue(connection, before, num_ranks)
             connection.execute(
                 update(_specs).where(_specs.c.job_id == job_id).values(document=dict(spec))
             )
             now_s = self.db.now_s(connection)
-            rows.tell(connection, [(job, rows.STATE, None)], now_s)
+            rows.write_events(connection, [(job, rows.STATE, None)], now_s)
             if audit_entry is not None:
                 put_audit_entry(connection, audit_entry, now_s)
             _see_quota(connection, job)
@@ -203,12 +203,12 @@ def _put(
 ) -> Job | None:
     """Write the rows of a job; return `None` if an existing job has its id.
 
-    Raises IdTaken if a deleted job had the id, NotThere and QuotaExceeded.
+    Raises IdTaken if a deleted job had the id, RowNotFound and QuotaExceeded.
     """
     columns = {name: getattr(job, name) for name in _WRITTEN}
     columns |= {"phase": job.phase.value, "intent": job.intent.value}
     values = _values(_jobs, columns) | _values(_specs, {"job_id": job.id, **document})
-    values |= _values(tables.outbox, rows.told_row(job, rows.STATE))
+    values |= _values(tables.outbox, rows.outbox_columns(job, rows.STATE))
     if audit_entry is not None:
         values |= _values(tables.audit, audit_row(audit_entry))
     first, *others = _statements(connection.dialect.name, is_audited=audit_entry is not None)
@@ -230,7 +230,7 @@ def _put(
 def _made(connection: Connection, job_id: str, owner: str, request_sha256: str) -> Job:
     """Return the job of an equal earlier request.
 
-    Raises NotThere if there is no job with this id, and IdTaken if another request made it.
+    Raises RowNotFound if there is no job with this id, and IdTaken if another request made it.
     """
     job = rows.found(connection, job_id)
     if job.owner != owner or _spec(connection, job_id).request_sha256 != request_sha256:
@@ -269,7 +269,7 @@ def _see_quota(connection: Connection, job: Job) -> None:
     """Lock the project's row, and check the project's quota of queued jobs.
 
     The job is written already, so the counts include it. The lock must be the last one of the
-    transaction. Raises QuotaExceeded, and NotThere if there is no such project.
+    transaction. Raises QuotaExceeded, and RowNotFound if there is no such project.
     """
     locked = connection.execute(_LOCK_PROJECT, {"jobs_project": job.project}).first()
     quota = _quota_of(locked, job.project)
@@ -289,7 +289,7 @@ def _see_quota(connection: Connection, job: Job) -> None:
 
 def _quota_of(row: Any, project: str) -> Quota:
     if row is None or row.quota is None:
-        raise NotThere("no such project", where={"project": project})
+        raise RowNotFound("no such project", where={"project": project})
     return stored_quota(row.quota)
 
 

@@ -26,7 +26,7 @@ from distrain.train.checkpoint.manifest import (
     from_document,
 )
 from distrain.train.checkpoint.rank_store import fail_on_all_ranks, gather_texts, on_one_line
-from distrain.train.checkpoint.shard_reading import ShardReading, takers_of
+from distrain.train.checkpoint.shard_reading import ShardReading, receivers_of
 from distrain.train.checkpoint.training_state import (
     TrainingState,
     differences,
@@ -130,10 +130,10 @@ class _Loading:
         if self.accept is not None:
             self.accept(entry)
         self.state.check_fits(manifest.state, manifest.tensors, folder.url)
-        takers = takers_of(self.state.tensors())
+        receivers = receivers_of(self.state.tensors())
         rank, num_ranks = self.peers.rank, self.peers.num_ranks
         owned = range(rank, len(manifest.shards), num_ranks)
-        reading = ShardReading(folder, manifest, takers, rank, self.after_slab, owned)
+        reading = ShardReading(folder, manifest, receivers, rank, self.after_slab, owned)
         with self._together():
             manifest.check_whole(folder.url)
             reading.check()
@@ -187,7 +187,7 @@ class WeightsReading:
         _check_fits(self._manifest.tensors, facts_of(tensors), self._folder.url)
         # The saving ranks' own tensors, such as random states, are not read.
         self._reading = ShardReading(
-            self._folder, self._manifest, takers_of(tensors), peers.rank, after_slab, owned=()
+            self._folder, self._manifest, receivers_of(tensors), peers.rank, after_slab, owned=()
         )
 
     def check(self) -> None:
@@ -203,7 +203,7 @@ class WeightsReading:
         self._reading.run()
         self._average.apply()
         self._tables.factor = table_factor(self._manifest.state)
-        self._tables.settle()
+        self._tables.apply_factor()
 
 
 class _Average:

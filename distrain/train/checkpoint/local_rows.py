@@ -106,7 +106,7 @@ class Rows:
 
 
 class LocalRows(NamedTuple):
-    """Rows of a tensor on this rank that are adjacent in memory; implements `Taker`."""
+    """Rows of a tensor on this rank that are adjacent in memory; implements `RowReceiver`."""
 
     name: str
     rows: Rows  # its rows of the tensor, in canonical order; a scalar is a tensor of one row
@@ -159,7 +159,7 @@ def whole(name: str, tensor: Tensor, *, alone: bool) -> LocalRows:
     return LocalRows(name, Rows(0, 1, len(values)), values, alone)
 
 
-def share_of(held: Sequence[LocalRows], rank: int, num_ranks: int) -> list[LocalRows]:
+def rows_to_write(held: Sequence[LocalRows], rank: int, num_ranks: int) -> list[LocalRows]:
     """Return the rows that rank `rank` writes to its file of a checkpoint.
 
     These are all rows that only this rank has, and an equal part of the rows that all ranks have.
@@ -186,8 +186,8 @@ def _runs(name: str, tensor: CanonicalTensor) -> Iterator[LocalRows]:
         store, keys = run.store, slice(run.first_key, run.first_key + run.stop - run.start)
         local = store.local_part(keys)
         rows = Rows(run.start, 1, keys.stop - keys.start)
-        if store.spread:
-            sharers, count = store.sharers, local.stop - local.start
-            first = run.start - run.first_key + local.start * sharers.num_ranks
-            rows = Rows(first, sharers.num_ranks, count, sharers.rank, local.start)
-        yield LocalRows(name, rows, run.values[local], alone=store.spread)
+        if store.is_sharded:
+            shard_group, count = store.shard_group, local.stop - local.start
+            first = run.start - run.first_key + local.start * shard_group.num_ranks
+            rows = Rows(first, shard_group.num_ranks, count, shard_group.rank, local.start)
+        yield LocalRows(name, rows, run.values[local], alone=store.is_sharded)

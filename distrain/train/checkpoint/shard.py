@@ -101,7 +101,7 @@ def content_of(share: Sequence[LocalRows], rank_tensors: Mapping[str, Tensor]) -
     """Return the content of a rank's file, sorted by dtype, the widest first, to align all values.
 
     Args:
-        share: The rows that this rank writes (`share_of`).
+        share: The rows that this rank writes (`rows_to_write`).
         rank_tensors: The rank's own tensors, by name.
     """
     own = [whole(RANK_PREFIX + name, tensor, alone=True) for name, tensor in rank_tensors.items()]

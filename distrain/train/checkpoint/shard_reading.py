@@ -1,8 +1,8 @@
 """Reads tensors of a checkpoint by name, slab by slab, and verifies their checksums.
 
 This is the only reader of a checkpoint's files. A resumed training, the scoring of a model and a
-warm start differ only in the receivers (`Taker`) that they pass. This module does not depend on
-models and optimizers.
+warm start differ only in the receivers (`RowReceiver`) that they pass. This module does not depend
+on models and optimizers.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ from distrain.train.checkpoint.shard import (
 _HOST = torch.device("cpu")
 
 
-class Taker(Protocol):
+class RowReceiver(Protocol):
     """Receiver of the rows of one tensor, such as `LocalRows`."""
 
     @property
@@ -45,15 +45,15 @@ class Taker(Protocol):
         """Copy the needed rows from `values`, `[rows.count, ...]`, valid only during the call."""
 
 
-Takers = Mapping[str, Sequence[Taker]]  # by the tensor's name
+RowReceivers = Mapping[str, Sequence[RowReceiver]]  # by the tensor's name
 
 
-def takers_of(tensors: Mapping[str, Tensor | CanonicalTensor]) -> dict[str, list[Taker]]:
+def receivers_of(tensors: Mapping[str, Tensor | CanonicalTensor]) -> dict[str, list[RowReceiver]]:
     """Return this rank's rows of the live tensors, by name, as receivers of the saved rows."""
-    takers: dict[str, list[Taker]] = defaultdict(list)
+    receivers: dict[str, list[RowReceiver]] = defaultdict(list)
     for one in local_rows_of(tensors):
-        takers[one.name].append(one)
-    return takers
+        receivers[one.name].append(one)
+    return receivers
 
 
 class Need(NamedTuple):
@@ -61,7 +61,7 @@ class Need(NamedTuple):
 
     piece: ShardPiece
     facts: TensorFacts
-    takers: list[Taker]
+    receivers: list[RowReceiver]
 
     @property
     def row_bytes(self) -> int:
@@ -88,7 +88,7 @@ class ShardReading:
     """Reads the rows that one rank needs from a checkpoint: first call `check`, then `run`.
 
     Args:
-        takers: The receivers of the rows, by tensor.
+        receivers: The receivers of the rows, by tensor.
         rank: The rank that reads; ranks begin with different files.
         after_slab: Called after each slab that was read, and each file that was checked.
         owned: The ranks of the saving run whose own tensors (such as random states) are read;
@@ -99,7 +99,7 @@ class ShardReading:
         self,
         folder: Folder,
         manifest: Manifest,
-        takers: Takers,
+        receivers: RowReceivers,
         rank: int,
         after_slab: Callable[[], None],
         owned: Sequence[int] | None = None,
@@ -115,7 +115,7 @@ class ShardReading:
         self._plan = [
             (shards[number], needs)
             for number in [*numbers[first:], *numbers[:first]]
-            if (needs := _needs(shards[number], number in owned, takers, manifest.tensors))
+            if (needs := _needs(shards[number], number in owned, receivers, manifest.tensors))
         ]
         self._owned = {number: shards[number] for number in owned}
         self._slab = Slab(SLAB_BYTES)
@@ -130,7 +130,7 @@ class ShardReading:
             self._after_slab()
 
     def run(self) -> dict[int, dict[str, Tensor]]:
-        """Pass all needed rows to their takers; return the own tensors of the ranks in `owned`.
+        """Pass all needed rows to their receivers; return the own tensors of the ranks in `owned`.
 
         The result maps a rank of the saving run to its tensors by name. Raises `Damaged` if a
         checksum is wrong, or a file is missing or too short; some rows may have been passed
@@ -142,7 +142,7 @@ class ShardReading:
             for need in needs:
                 if need.piece.name.startswith(RANK_PREFIX):
                     own = by_file[shard.file][need.piece.name.removeprefix(RANK_PREFIX)]
-                    need.takers[:] = [whole(need.piece.name, own, alone=True)]
+                    need.receivers[:] = [whole(need.piece.name, own, alone=True)]
             with self._missing_is_damage(shard), self._folder.reader(shard.file) as file:
                 self._read_file(file, shard, needs)
         return rank_tensors
@@ -161,8 +161,8 @@ class ShardReading:
     def _read_file(self, file: FolderFile, shard: Shard, needs: Sequence[Need]) -> None:
         hashed = xxhash.xxh3_64()
         for parts in slabs_of(needs, SLAB_BYTES):
-            takers = [one for part in parts for one in part.need.takers]
-            beside = next((one.device for one in takers if one.device != _HOST), _HOST)
+            receivers = [one for part in parts for one in part.need.receivers]
+            beside = next((one.device for one in receivers if one.device != _HOST), _HOST)
             slab = self._slab.lend(sum(part.num_bytes for part in parts), beside)
             if file.read_into(parts[0].offset, bytes_of(slab)) != len(slab):
                 raise self._damaged(shard, "it ends too early")
@@ -183,7 +183,7 @@ class ShardReading:
         rows = part.need.piece.rows.part(part.start, part.stop)
         dtype, shape = part.need.facts
         values = content.view(dtype_of(dtype)).view(rows.count, *shape[1:])
-        for taker in part.need.takers:
+        for taker in part.need.receivers:
             taker.take(rows, values)
 
     @contextlib.contextmanager
@@ -198,9 +198,9 @@ class ShardReading:
 
 
 def _needs(
-    shard: Shard, owned: bool, takers: Takers, facts: Mapping[str, TensorFacts]
+    shard: Shard, owned: bool, receivers: RowReceivers, facts: Mapping[str, TensorFacts]
 ) -> list[Need]:
-    """Return the pieces of a file that `takers` request, in file order.
+    """Return the pieces of a file that `receivers` request, in file order.
 
     `facts` are dtypes and shapes by tensor. With `owned`, the result also has the own tensors of
     the rank that wrote the file.
@@ -212,7 +212,7 @@ def _needs(
                 own = shard.rank_tensors[piece.name.removeprefix(RANK_PREFIX)]
                 needs.append(Need(piece, own, []))
             continue
-        wanting = [one for one in takers.get(piece.name, ()) if one.wants(piece.rows)]
+        wanting = [one for one in receivers.get(piece.name, ()) if one.wants(piece.rows)]
         if wanting:
             needs.append(Need(piece, facts[piece.name], wanting))
     return needs

@@ -75,7 +75,7 @@ class TrainingState:
         self.sparse_optimizer.num_steps = facts["sparse_steps"]
         self.model.embeddings.factor = table_factor(facts)
         if not self.sparse_optimizer.weight_decay:  # its updates do not use a factor
-            self.model.embeddings.settle()
+            self.model.embeddings.apply_factor()
 
     def check_fits(
         self, facts: Mapping[str, Any], tensors: Mapping[str, TensorFacts], url: str

@@ -23,7 +23,7 @@ from distrain.train.checkpoint.checkpoint_write import (
     WriterSettings,
     in_words,
 )
-from distrain.train.checkpoint.local_rows import local_rows_of, share_of
+from distrain.train.checkpoint.local_rows import local_rows_of, rows_to_write
 from distrain.train.checkpoint.manifest import Manifest
 from distrain.train.checkpoint.shard import ShardContent, content_of, copied
 from distrain.train.checkpoint.training_state import facts_of
@@ -148,7 +148,7 @@ class CheckpointWriter(WriterSettings):
             return f"the one before was still being written after {self.patience_s:.0f} s"
         try:
             peers = self.peers
-            share = share_of(local_rows_of(tensors), peers.rank, peers.num_ranks)
+            share = rows_to_write(local_rows_of(tensors), peers.rank, peers.num_ranks)
             content = content_of(share, rank_tensors)
             if not behind:
                 return content

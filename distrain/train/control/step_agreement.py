@@ -44,7 +44,7 @@ _ABANDONED = "abandoned"
 log = logging.getLogger("distrain.agreement")
 
 
-class StopAsked(Exception):
+class StopRequested(Exception):
     """Raised in the training thread to end the training.
 
     `saves` is True if all ranks end at this place and must save a checkpoint. It is False if the
@@ -90,7 +90,7 @@ class StepAgreement:
         self.passed = 0
 
     @property
-    def asked(self) -> bool:
+    def is_requested(self) -> bool:
         """Whether a request is pending, or this rank must leave since a stop was not agreed on.
 
         Other threads may change it at any time.

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distrain.errors import Mistakes, SchemaError, SpecError
+from distrain.errors import ErrorCollector, SchemaError, SpecError
 from distrain.jobs.spec.data import DataSpec, WindowsSpec
 from distrain.jobs.spec.fields import Pooling
 from distrain.jobs.spec.job import JobSpec
@@ -56,15 +56,15 @@ def check_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None
 
     Args:
         retry_s: Seconds of retries if the storage does not answer; at most `data.retry_s`.
-        handed: A file with the tables that the command has read (`hand_on`); if it cannot be used,
-            the footers are read.
+        handed: A file with the tables that the command has read (`write_tables`); if it cannot be
+            used, the footers are read.
 
     Raises:
         InputError: The spec, the schema or the data cannot be used; several mistakes are joined
-            into one error (`Mistakes`).
+            into one error (`ErrorCollector`).
         Unavailable: The storage does not answer.
     """
-    mistakes = Mistakes()
+    mistakes = ErrorCollector()
     inputs = None
     with mistakes.collected():
         check_fields(spec)
@@ -80,7 +80,7 @@ def check_fields(spec: JobSpec) -> None:
 
     Only the spec is read.
     """
-    mistakes = Mistakes()
+    mistakes = ErrorCollector()
     with mistakes.collected():
         _check_sizes(spec.data)
     with mistakes.collected():
@@ -114,7 +114,7 @@ def read_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None 
             retry_s=retry_s,
         )
 
-    mistakes = Mistakes()
+    mistakes = ErrorCollector()
     train = valid = unthinned = tables = None
     file = path or spec.data.schema_path
     with _schema_named(file):

@@ -64,11 +64,11 @@ class JobSpan:
         """
         return range(step - self.first_step, self.num_steps - self.first_step)
 
-    def place_of(self, step: int) -> tuple[int, int]:
+    def epoch_and_step(self, step: int) -> tuple[int, int]:
         """Return the epoch of a step within this span, and the step's number in it, both from 0."""
         return divmod(step - self.first_step, self.steps_per_epoch)
 
-    def course(self, step: int) -> tuple[int, int]:
+    def schedule_position(self, step: int) -> tuple[int, int]:
         """Return the position of a step in the learning rate's schedule, and the schedule's length.
 
         Both are numbers of steps.
@@ -91,7 +91,7 @@ class JobSpan:
 
     def rank_rows(self, step: int, num_ranks: int) -> tuple[int, ...]:
         """Return the number of rows of each rank's batch in a step, in rank order."""
-        return self.epoch.rank_rows(self.place_of(step)[1], num_ranks)
+        return self.epoch.rank_rows(self.epoch_and_step(step)[1], num_ranks)
 
     def epoch_after(self, steps: int) -> int:
         """Return the epoch (from 0) of the last of `steps` steps; 0 if `steps` is 0."""
@@ -99,7 +99,7 @@ class JobSpan:
 
     def window_at(self, step: int) -> int | None:
         """Return the index of the window that begins with a step; `None` if no window does."""
-        of_epoch = self.place_of(step)[1]
+        of_epoch = self.epoch_and_step(step)[1]
         window = self.epoch.window_of(of_epoch)
         begins = self.windows and step < self.num_steps and of_epoch == self.epoch.span(window)[0]
         return window if begins else None
@@ -113,9 +113,9 @@ class RefitSpan(JobSpan):
     >>> one = EpochSteps((EpochPlan(10, lanes=1, global_batch_size=2),))
     >>> more = EpochSteps((EpochPlan(12, lanes=1, global_batch_size=2),))
     >>> span = RefitSpan.after(JobSpan(10, one), taken=7, found=5, epoch=more)
-    >>> span.num_steps, span.place_of(7), span.rows_in(8), span.epoch_after(8)
+    >>> span.num_steps, span.epoch_and_step(7), span.rows_in(8), span.epoch_after(8)
     (13, (0, 0), 16, 2)
-    >>> [span.course(step) for step in (7, 12)]
+    >>> [span.schedule_position(step) for step in (7, 12)]
     [(0, 10), (4, 10)]
     >>> [
     ...     RefitSpan.after(JobSpan(10, one), taken=9, found=found, epoch=one).num_steps - 9
@@ -155,7 +155,7 @@ class RefitSpan(JobSpan):
     def first_step(self) -> int:
         return self.taken
 
-    def course(self, step: int) -> tuple[int, int]:
+    def schedule_position(self, step: int) -> tuple[int, int]:
         """Return a step's position in the first training's schedule, and the schedule's length.
 
         After the same number of passes, both trainings are at the same position. So the learning

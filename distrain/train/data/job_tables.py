@@ -17,7 +17,7 @@ from pathlib import Path
 from distrain.jobs.spec.job import JobSpec
 from distrain.loader.partition.table import Table
 from distrain.schema.schema import Schema
-from distrain.storage.outputs import whole_file
+from distrain.storage.outputs import atomic_file
 from distrain.storage.urls import is_remote
 from distrain.version import __version__
 
@@ -48,12 +48,12 @@ class Inputs:
         return self.train.fingerprint + (self.valid.fingerprint if self.valid else "")
 
 
-def hand_on(inputs: Inputs, spec: JobSpec, path: Path) -> None:
+def write_tables(inputs: Inputs, spec: JobSpec, path: Path) -> None:
     """Write the tables to a file, from which ranks read them with `read_tables`.
 
     Raises `OutputError` if it cannot be written.
     """
-    with whole_file(path) as partial, zipfile.ZipFile(partial, "w") as file:
+    with atomic_file(path) as partial, zipfile.ZipFile(partial, "w") as file:
         file.writestr(_KEY, _key(spec, inputs.schema))
         file.writestr(_TRAIN, inputs.train.to_bytes())
         if inputs.valid is not None:
@@ -63,7 +63,7 @@ def hand_on(inputs: Inputs, spec: JobSpec, path: Path) -> None:
 
 
 def read_tables(path: Path, spec: JobSpec, schema: Schema) -> Inputs | None:
-    """Return the tables in a file that `hand_on` wrote.
+    """Return the tables in a file that `write_tables` wrote.
 
     Returns `None` if the file is missing or damaged, or was written for other data or another
     schema.

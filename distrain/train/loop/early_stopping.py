@@ -104,7 +104,7 @@ class Validations:
         return value - over if self._more_is_better else over - value
 
 
-def is_over(seen: Validations | None, stopping: EarlyStoppingSpec | None) -> bool:
+def should_stop(seen: Validations | None, stopping: EarlyStoppingSpec | None) -> bool:
     """Return True if early stopping ends the training; False if the job has no early stopping."""
     return seen is not None and stopping is not None and seen.waited >= stopping.patience
 

@@ -306,7 +306,7 @@ def recall_over_ranks(
             hits += torch.stack(
                 [(better < RETRIEVED).sum(), torch.tensor(len(some), device=device)]
             )
-    hit, rows = peers.count_up(hits).tolist()
+    hit, rows = peers.all_reduce_counts(hits).tolist()
     return hit / rows if rows else None
 
 
@@ -330,7 +330,7 @@ def state_over_ranks(state: State, peers: Peers, device: torch.device) -> State:
         if part is None or not len(part):
             return part
         values = torch.from_numpy(part).to(device)
-        add = peers.add_up if values.is_floating_point() else peers.count_up
+        add = peers.all_reduce_sum if values.is_floating_point() else peers.all_reduce_counts
         return add(values).cpu().numpy()
 
     return state.of_parts(Parts(*map(total, state.parts())))

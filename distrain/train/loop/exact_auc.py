@@ -41,7 +41,9 @@ def auc_over_ranks(scores: DistinctScores, peers: Peers, device: torch.device) -
     below = float(totals[: peers.rank, 0].sum()) + np.cumsum(negatives) - negatives
     ordered = float((positives * (below + negatives / 2)).sum())
     within = float((positives * negatives).sum())
-    sums = peers.add_up(torch.tensor([ordered, within], dtype=torch.float64, device=device)).cpu()
+    sums = peers.all_reduce_sum(
+        torch.tensor([ordered, within], dtype=torch.float64, device=device)
+    ).cpu()
     bound = float(sums[1]) / (2 * pairs) if scores.shift else 0.0
     return Bounded(float(sums[0]) / pairs, bound)
 

@@ -11,7 +11,7 @@ from distrain.models.saved_model import MODEL_FILE
 from distrain.schema.schema import Schema
 from distrain.storage.folder import Folder, open_folder
 from distrain.storage.inputs import open_input
-from distrain.storage.outputs import whole_dir
+from distrain.storage.outputs import atomic_dir
 from distrain.storage.retrying import RETRY_S, first_line, with_retries
 from distrain.train.data.vocabularies import WORKFLOW, Vocabularies, vocabularies_in
 
@@ -37,7 +37,7 @@ def keep_workflow(
         return
     kept = model / WORKFLOW
     try:
-        with whole_dir(kept, replace=True) as folder:
+        with atomic_dir(kept, replace=True) as folder:
             for part in ("", "/categories"):
                 source = open_folder(vocabularies.workflow + part)
                 (folder / part.lstrip("/")).mkdir(exist_ok=True)

@@ -120,7 +120,7 @@ class RankEvents:
 
     def _lr_at(self, step: int, peak_lr: float, schedule: ScheduleSpec) -> float:
         before = self.steps_before
-        place, length = self.span.course(step)
+        place, length = self.span.schedule_position(step)
         lr = lr_at(before + place, before + length, peak_lr, schedule)
         return reduced(lr, self.reduction, self.train.reduce_on_plateau)
 

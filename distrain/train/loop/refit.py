@@ -52,7 +52,7 @@ def is_of(entry: CheckpointEntry, *, refit: bool) -> bool:
     return (entry.values.get("refit") is not None) == refit
 
 
-def begun_refit(directory: CheckpointDir, peers: Peers, device: torch.device) -> Refit | None:
+def find_refit(directory: CheckpointDir, peers: Peers, device: torch.device) -> Refit | None:
     """Return the refit to which the newest checkpoint belongs; a collective operation.
 
     Returns `None` if it belongs to the first training, or there is no checkpoint.

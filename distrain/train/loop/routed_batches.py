@@ -29,7 +29,7 @@ from distrain.train.step.graphed_step import GraphedStep
 from distrain.train.step.routing import (
     Batches,
     MakeRoute,
-    Routed,
+    RoutedBatch,
     RouteMaker,
     StreamForRoutes,
     route_batch,
@@ -42,7 +42,7 @@ LONGEST_JOIN_S = 1.0
 """Seconds to wait for the thread at the end, since it may wait for a peer that has died."""
 
 
-class RoutesInTurn(AbstractContextManager["RoutesInTurn"]):
+class SynchronousRoutes(AbstractContextManager["SynchronousRoutes"]):
     """Batches whose routes are made by the calling thread, in `take`.
 
     The requests of a `GraphedStep` are sent one batch ahead, so the device has the answers before
@@ -68,9 +68,9 @@ class RoutesInTurn(AbstractContextManager["RoutesInTurn"]):
         self._device = device
         self._one_ahead = one_ahead
         self._exchanges = exchanges
-        self._next: Routed | None = None
+        self._next: RoutedBatch | None = None
 
-    def take(self, clock: PhaseClock) -> Routed:
+    def take(self, clock: PhaseClock) -> RoutedBatch:
         """Return the next batch and its route, for use on the calling thread's current stream.
 
         A collective operation if ranks share the tables. Raises `StopIteration` at the end.
@@ -82,7 +82,7 @@ class RoutesInTurn(AbstractContextManager["RoutesInTurn"]):
                 self._next = self._routed(clock)
         return routed
 
-    def _routed(self, clock: PhaseClock) -> Routed:
+    def _routed(self, clock: PhaseClock) -> RoutedBatch:
         with clock.phase("data_wait"), waiting(READER):
             batch = next(self._batches)
         if batch.categorical.device != self._device:
@@ -101,7 +101,7 @@ class RoutesInTurn(AbstractContextManager["RoutesInTurn"]):
         self._batches.close()
 
 
-class RoutesAhead(AbstractContextManager["RoutesAhead"]):
+class PrefetchedRoutes(AbstractContextManager["PrefetchedRoutes"]):
     """Batches whose routes a thread makes, in order, while the caller trains.
 
     The ranks' threads exchange ids through the tables' `route_peers`; no other code may use that
@@ -139,7 +139,7 @@ class RoutesAhead(AbstractContextManager["RoutesAhead"]):
         join_s = LONGEST_JOIN_S if model.embeddings.route_peers.num_ranks > 1 else None
         self._stop = weakref.finalize(self, _stop, self._channel, batches, thread, join_s)
 
-    def take(self, clock: PhaseClock) -> Routed:
+    def take(self, clock: PhaseClock) -> RoutedBatch:
         """Return the next batch and its route, for use on the calling thread's current stream.
 
         Raises `StopIteration` at the end, and errors of the thread.
@@ -151,7 +151,7 @@ class RoutesAhead(AbstractContextManager["RoutesAhead"]):
                 raise StopIteration
             item = self._channel.get()
             if isinstance(item, Ready):
-                routed: Routed = self._hand_over(item.batch)
+                routed: RoutedBatch = self._hand_over(item.batch)
                 return routed
             self.close()
             if isinstance(item, End):
@@ -204,7 +204,7 @@ def routed_batches(
     device: torch.device,
     rank_rows: Callable[[int], tuple[int, ...]],
     first_step: int = 0,
-) -> RoutesInTurn | RoutesAhead:
+) -> SynchronousRoutes | PrefetchedRoutes:
     """Return a job's batches with their routes; a collective operation if ranks share the tables.
 
     If a thread makes the routes ahead, `route_peers` of the tables get a separate process group:
@@ -218,8 +218,8 @@ def routed_batches(
         first_step: The step of the first batch, from 0.
     """
     if isinstance(step, GraphedStep):
-        make_route, asks = requests_of(step, map(rank_rows, count(first_step))), step.asks
-        return RoutesInTurn(batches, make_route, device, one_ahead=asks, exchanges=asks)
+        make_route, asks = requests_of(step, map(rank_rows, count(first_step))), step.needs_requests
+        return SynchronousRoutes(batches, make_route, device, one_ahead=asks, exchanges=asks)
     model = step.model
     peers = model.embeddings.peers
     ahead = spec.train.route_ahead
@@ -231,22 +231,22 @@ def routed_batches(
     if model.inputs.draws is not None:
         batches = KeyedBatches(batches, spec.train.seed, first_step)
     if not ahead:
-        return RoutesInTurn(batches, routes_of(model), device)
-    return RoutesAhead(batches, model, device, ahead)
+        return SynchronousRoutes(batches, routes_of(model), device)
+    return PrefetchedRoutes(batches, model, device, ahead)
 
 
 def requests_of(step: GraphedStep, rank_rows: Iterator[tuple[int, ...]]) -> MakeRoute:
-    """Return a function that requests a batch's table rows (`GraphedStep.ask`).
+    """Return a function that requests a batch's table rows (`GraphedStep.request_rows`).
 
     `rank_rows` yields, for each step, the number of rows of each rank's batch.
     """
-    return lambda batch: step.ask(batch, next(rank_rows))
+    return lambda batch: step.request_rows(batch, next(rank_rows))
 
 
 def _make_all(maker: RouteMaker, channel: Channel) -> None:
     try:
         thread_set_up(maker.device, pinned=False)()
-        with torch.no_grad(), maker.beside():
+        with torch.no_grad(), maker.on_side_stream():
             while channel.wait_for_space():
                 # Not bound to a name, which would keep it alive while the thread waits.
                 channel.put(Ready(maker.make_next()))

@@ -228,9 +228,9 @@ class WaitTrackingPeers(Peers):
     """`Peers` whose collective operations mark the calling thread as waiting."""
 
     gather_rows_at_first = _waits(Peers.gather_rows_at_first)
-    arrived = _waits(Peers.arrived)
-    count_up = _waits(Peers.count_up)
-    largest = _waits(Peers.largest)
+    wait_for_rows = _waits(Peers.wait_for_rows)
+    all_reduce_counts = _waits(Peers.all_reduce_counts)
+    all_reduce_max = _waits(Peers.all_reduce_max)
     _all_gather = _waits(Peers._all_gather)
     _all_to_all = _waits(Peers._all_to_all)
 
@@ -245,7 +245,7 @@ def place_tables(spec: JobSpec, schema: Schema, world: World, device: torch.devi
     results. Raises a `SpecError` if the tables do not fit.
     """
     own = tables_limit(spec, device, world.ranks_per_node).size_bytes
-    (least,) = Peers(world.rank, world.num_ranks).largest([-own])
+    (least,) = Peers(world.rank, world.num_ranks).all_reduce_max([-own])
     return plan_tables(
         spec,
         schema,

@@ -30,15 +30,15 @@ from distrain.models.embeddings.peers import Peers
 from distrain.models.saved_model import save_model
 from distrain.train.audit.audit import AuditLog
 from distrain.train.control.rank_setup import seed_everything
-from distrain.train.control.step_agreement import StopAsked
+from distrain.train.control.step_agreement import StopRequested
 from distrain.train.data.job_extent import JobSpan, RefitSpan
 from distrain.train.data.loaders import job_loader
 from distrain.train.loop.checkpoints import checkpoint_dir
-from distrain.train.loop.early_stopping import Validations, is_over
+from distrain.train.loop.early_stopping import Validations, should_stop
 from distrain.train.loop.evaluation import Evaluation, evaluate_over_ranks, own_metrics
 from distrain.train.loop.model_folder import put_model
 from distrain.train.loop.rank_events import PendingSteps, RankEvents
-from distrain.train.loop.refit import Refit, begun_refit
+from distrain.train.loop.refit import Refit, find_refit
 from distrain.train.loop.routed_batches import routed_batches
 from distrain.train.loop.setup import RankJob, set_up
 from distrain.train.step.averages import averaged, take_averages
@@ -69,7 +69,7 @@ class Trainer(RankJob):
             peers = Peers(self.world.rank, self.world.num_ranks)
             directory = checkpoint_dir(self.spec, self.paths, self.job_id)
             with waiting(READER):
-                self.refit = begun_refit(directory, peers, self.device)
+                self.refit = find_refit(directory, peers, self.device)
         is_done = self._run_training()
         if is_done and self.refits_next:
             self._begin_refit()
@@ -101,7 +101,7 @@ class Trainer(RankJob):
                 self._report_refit(self.refit)
             try:
                 self._all_steps()
-            except StopAsked as stop:
+            except StopRequested as stop:
                 self._stop(stop)
                 return False
             self.batches.finish()
@@ -122,8 +122,8 @@ class Trainer(RankJob):
         seed_everything(self.spec.train.seed, self.world.rank, self.device)
 
     def _report_refit(self, refit: Refit) -> None:
-        is_early = refit.taken < self.span.course(refit.taken)[1]
-        stopped = is_early and is_over(refit.validations, self.spec.train.early_stopping)
+        is_early = refit.taken < self.span.schedule_position(refit.taken)[1]
+        stopped = is_early and should_stop(refit.validations, self.spec.train.early_stopping)
         if stopped and self.spent is None:  # an earlier attempt reported it
             self.report(self.rank_events.stopped_early(refit.taken, refit.validations))
         self.report(self.rank_events.refit_started(refit))
@@ -167,11 +167,11 @@ class Trainer(RankJob):
         self.rank_events = replace(self.rank_events, reduction=reduction)
 
     def _all_steps(self) -> None:
-        """Train until the last step, or until early stopping; `StopAsked` if a stop is agreed.
+        """Train until the last step, or until early stopping; `StopRequested` if a stop is agreed.
 
         Before the first step, scores what an earlier attempt left unscored.
         """
-        self._score_what_is_left()
+        self._score_pending()
         if self.taken == self.span.num_steps and self.open_report.steps:
             self._report_steps()  # the job has fewer steps now than before the restart
             self._send_report()
@@ -186,9 +186,9 @@ class Trainer(RankJob):
         self._pass_gate()
 
     def _is_over(self) -> bool:
-        return self.refit is None and is_over(self.validations, self.spec.train.early_stopping)
+        return self.refit is None and should_stop(self.validations, self.spec.train.early_stopping)
 
-    def _score_what_is_left(self) -> None:
+    def _score_pending(self) -> None:
         """Score rows that must be scored before the first step.
 
         This repeats an evaluation that was interrupted. After a warm start, it scores the first
@@ -214,7 +214,7 @@ class Trainer(RankJob):
 
     def _one_step(self, step: int) -> None:
         began_s = time.perf_counter()
-        epoch, of_epoch = self.span.place_of(step)
+        epoch, of_epoch = self.span.epoch_and_step(step)
         routed = self.batches.take(self.clock)
         if self.audit is not None:
             self.audit.add(epoch, step, routed.batch)
@@ -268,24 +268,24 @@ class Trainer(RankJob):
         """Pass the next place of `StepAgreement`; save a checkpoint if the ranks agreed to do so.
 
         During a validation (`between_steps` is false), the checkpoint is saved after the
-        validation. Raises `StopAsked` to end the training.
+        validation. Raises `StopRequested` to end the training.
         """
         self.control.look()
         agreement = self.control.agreement
         while True:
-            held = between_steps and agreement.asked
+            held = between_steps and agreement.is_requested
             with waiting(PEERS), self.clock.phase("checkpoint") if held else nullcontext():
                 word = agreement.begin()
             if word == "go":
                 return
             if word != "checkpoint":
-                raise StopAsked(saves=word == "stop")
+                raise StopRequested(saves=word == "stop")
             if between_steps:
                 self._save()
             else:
                 self.save_asked = True  # saved after this validation, on all ranks
 
-    def _stop(self, stop: StopAsked) -> None:
+    def _stop(self, stop: StopRequested) -> None:
         self._send_report()
         deadline = self.control.stop_deadline
         if deadline is not None and stop.saves:

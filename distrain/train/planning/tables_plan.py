@@ -16,7 +16,7 @@ import psutil
 import torch
 
 from distrain.errors import ModelError, SpecError
-from distrain.formatting import byte_size, some
+from distrain.formatting import byte_size, join_names
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.models.kinds import EmbeddingsSpec
 from distrain.jobs.spec.tasks import INPUT_NAMES
@@ -84,7 +84,7 @@ def plan_tables(
     if cached and spec.train.ema is not None:
         raise SpecError(
             "host-cached tables have no averages of their weights",
-            where={"train.ema": spec.train.ema, "tables": some(cached, 5)},
+            where={"train.ema": spec.train.ema, "tables": join_names(cached, 5)},
             hint="Choose another placement of the tables, or set train.ema to null.",
         )
     return plan

@@ -6,11 +6,11 @@ So the recorded kernels of one step can be replayed for all steps with the same 
 `Recorder` records them for numbers of rows that recur; other steps, such as an epoch's last one,
 run the same kernels one by one.
 
-A separate graph (`ask`) requests a batch's rows from the owners of sharded tables. The caller
-queues it before the step of the previous batch. The answer shows whether a rank needed more rows
-than the capacity. The host reads the answer before it queues the batch's own step, long after the
-device has computed it. If the capacity was too small, all ranks increase it and request the rows
-again: no step uses an answer in which rows are missing.
+A separate graph (`request_rows`) requests a batch's rows from the owners of sharded tables. The
+caller queues it before the step of the previous batch. The answer shows whether a rank needed more
+rows than the capacity. The host reads the answer before it queues the batch's own step, long after
+the device has computed it. If the capacity was too small, all ranks increase it and request the
+rows again: no step uses an answer in which rows are missing.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ from distrain.train.step.dense import DenseTraining
 from distrain.train.step.host_copy import HostCopy
 from distrain.train.step.loss_share import loss_against_all, sums_over_ranks, weighted_share
 from distrain.train.step.recorder import Recorder, StepGraph
-from distrain.train.step.routing import Asked
+from distrain.train.step.routing import BatchRequests
 from distrain.train.step.step import sparse_optimizer
 from distrain.train.timing.phases import PEERS, PhaseClock, waiting
 
@@ -84,19 +84,19 @@ class GraphedStep:
         global_rows: int,
         lr: float,
         clock: PhaseClock,
-        route: Route | Asked | None = None,
+        route: Route | BatchRequests | None = None,
         table_lr: float | None = None,
     ) -> tuple[tuple[Tensor, ...], Tensor]:
         """Train on one batch; see `TrainStep`.
 
         The next step overwrites the result. The time counts as phase `forward_backward`, except for
         waits for the owners' answers (`exchange`), and the dense update if it is not in the graph
-        (`optimizer`). `route` is the result of `ask`; a single rank may pass `None`.
+        (`optimizer`). `route` is the result of `request_rows`; a single rank may pass `None`.
         """
         assert not isinstance(route, Route)
         self.model.check_columns(batch)
-        with clock.phase("exchange") if self.asks else nullcontext():
-            asked = self.ask(batch, (batch.num_rows,)) if route is None else route
+        with clock.phase("exchange") if self.needs_requests else nullcontext():
+            asked = self.request_rows(batch, (batch.num_rows,)) if route is None else route
             asked = self._answered(batch, asked)
         with clock.phase("forward_backward"):
             self._set(self._lr, lr)
@@ -125,11 +125,11 @@ class GraphedStep:
         self._count = count
 
     @property
-    def asks(self) -> bool:
-        """Whether tables are sharded over ranks, so that `ask` is a collective operation."""
-        return self._tables.asks
+    def needs_requests(self) -> bool:
+        """Whether tables are sharded, so that `request_rows` is a collective operation."""
+        return self._tables.needs_requests
 
-    def ask(self, batch: Batch, rank_rows: tuple[int, ...]) -> Asked:
+    def request_rows(self, batch: Batch, rank_rows: tuple[int, ...]) -> BatchRequests:
         """Request a batch's rows from the owners of sharded tables; collective, does not wait.
 
         If no table is sharded, nothing is requested.
@@ -142,20 +142,20 @@ class GraphedStep:
         """
         if batch.num_rows != rank_rows[self.model.embeddings.peers.rank]:
             raise ValueError(f"a batch of {batch.num_rows} rows among {rank_rows}")
-        if not self.asks:
-            return Asked(rank_rows, PaddedRoutes(()), None)
+        if not self.needs_requests:
+            return BatchRequests(rank_rows, PaddedRoutes(()), None)
         if self._capacities != self._tables.capacities:  # capacities only grow
             self._capacities = self._tables.capacities
             self._recorder.forget()
         ids = self.model.table_ids(batch)[0].T.contiguous()
         wanted, *answers = self._recorder.call(
-            "ask", rank_rows, (ids,), lambda inputs: self._tables.ask(inputs[0].T)
+            "ask", rank_rows, (ids,), lambda inputs: self._tables.request_rows(inputs[0].T)
         )
         # The next call overwrites the answers before the step of this batch.
         kept = [answer.clone() for answer in answers]
-        return Asked(rank_rows, self._tables.routes_of(kept), HostCopy(wanted))
+        return BatchRequests(rank_rows, self._tables.routes_of(kept), HostCopy(wanted))
 
-    def _answered(self, batch: Batch, asked: Asked) -> Asked:
+    def _answered(self, batch: Batch, asked: BatchRequests) -> BatchRequests:
         """Return the answers to `asked`, or to a repeated request if the capacity was too small.
 
         A collective operation. The requests are repeated until the capacity suffices. All ranks
@@ -167,7 +167,7 @@ class GraphedStep:
             self._tables.make_capacity(wanted)
             if asked.routes.capacities == self._tables.capacities:
                 break
-            asked = self.ask(batch, asked.rank_rows)
+            asked = self.request_rows(batch, asked.rank_rows)
         return asked
 
     def release(self) -> None:
@@ -192,7 +192,7 @@ class GraphedStep:
         leaves = self._tables.lookup(route, self._leaf_dtype)
         output = self.dense.forward(leaves, batch.continuous)
         scores = self.model.task.scores(output.detach())
-        with self._counting.beside():
+        with self._counting.on_side_stream():
             self._count(scores, batch)
         loss_sum, share = self._loss(output, batch)
         self.dense.backward(share)

@@ -18,7 +18,7 @@ differentiated.
 """
 
 
-def share_of(task: Task, weights: Tensor | None, peers: Peers, rows: int) -> ShareOfLoss:
+def make_share_of_loss(task: Task, weights: Tensor | None, peers: Peers, rows: int) -> ShareOfLoss:
     """Return a function that computes the loss of a step's rows, or of a slice of them.
 
     With weights, this is a collective operation: the weights are added up over the ranks. If the
@@ -84,7 +84,7 @@ def sums_over_ranks(weights: Tensor, peers: Peers) -> Tensor:
 
     A collective operation. Sums of 0 are replaced by 1.
     """
-    total = peers.add_up(weights)
+    total = peers.all_reduce_sum(weights)
     return torch.where(total > 0, total, 1.0)
 
 

@@ -16,7 +16,7 @@ from distrain.models.heads.targets import Target
 from distrain.train.step.device_metrics import DeviceTargets, TakenTargets
 from distrain.train.step.graphed_step import GraphedStep
 from distrain.train.step.host_copy import HostCopy
-from distrain.train.step.routing import Routed
+from distrain.train.step.routing import RoutedBatch
 
 
 class NonFiniteLoss(Exception):
@@ -92,7 +92,9 @@ class OpenReport:
         self._exchanged = ExchangeStats()
         self._loader_reported = LoaderStats()
 
-    def add(self, step: int, routed: Routed, scores: tuple[Tensor, ...], loss_sum: Tensor) -> None:
+    def add(
+        self, step: int, routed: RoutedBatch, scores: tuple[Tensor, ...], loss_sum: Tensor
+    ) -> None:
         """Count the rows and the loss of a step, without waiting for the device.
 
         Steps count from 0. The rows of a graphed step are counted by the step itself.

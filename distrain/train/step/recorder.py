@@ -197,7 +197,7 @@ class Recorder:
             if not self._gives_up:
                 raise
             problem = error
-        (failed,) = self._peers.largest([int(problem is not None)])
+        (failed,) = self._peers.all_reduce_max([int(problem is not None)])
         if not failed:
             return True
         self._gave_up = True

@@ -32,7 +32,7 @@ class Batches(Protocol):
     def close(self) -> None: ...
 
 
-class Asked(NamedTuple):
+class BatchRequests(NamedTuple):
     """A batch's requests to the owners of sharded tables, and their answers, for `GraphedStep`."""
 
     rank_rows: tuple[int, ...]  # the number of rows of each rank's batch
@@ -43,27 +43,27 @@ class Asked(NamedTuple):
     wanted: HostCopy | None
 
 
-MakeRoute = Callable[[Batch], Route | Asked]
+MakeRoute = Callable[[Batch], Route | BatchRequests]
 """Makes a batch's route; a collective operation if ranks share the tables."""
 
 
-class Routed(NamedTuple):
+class RoutedBatch(NamedTuple):
     """A batch that is ready for its step."""
 
     batch: Batch
     # its table rows and their owners; `None` if the step makes the route
-    route: Route | Asked | None
+    route: Route | BatchRequests | None
     route_s: float  # seconds to make it, including waits for the other ranks
 
 
-class Made(NamedTuple):
+class PendingBatch(NamedTuple):
     """A routed batch, which is complete once the side stream has reached `event`.
 
     If `event` is `None`, it is complete. `memory` has the tensors of the batch and its route that
     are on the GPU.
     """
 
-    routed: Routed
+    routed: RoutedBatch
     event: torch.cuda.Event | None
     memory: list[Tensor]
 
@@ -72,11 +72,11 @@ def routes_of(model: ClickModel) -> MakeRoute:
     return lambda batch: model.embeddings.route(*model.table_ids(batch))
 
 
-def route_batch(make_route: MakeRoute, batch: Batch) -> Routed:
+def route_batch(make_route: MakeRoute, batch: Batch) -> RoutedBatch:
     """Make a batch's route, and return both; a collective operation if ranks share the tables."""
     began_s = time.perf_counter()
     route = make_route(batch)
-    return Routed(batch, route, time.perf_counter() - began_s)
+    return RoutedBatch(batch, route, time.perf_counter() - began_s)
 
 
 @dataclass(frozen=True)
@@ -88,24 +88,24 @@ class RouteMaker:
     device: torch.device
     streams: CudaStreams | None
 
-    def beside(self) -> AbstractContextManager[Any]:
-        return nullcontext() if self.streams is None else self.streams.beside()
+    def on_side_stream(self) -> AbstractContextManager[Any]:
+        return nullcontext() if self.streams is None else self.streams.on_side_stream()
 
-    def make_next(self) -> Made:
+    def make_next(self) -> PendingBatch:
         """Return the next batch and its route; raises `StopIteration` at the end.
 
-        Call it inside `beside`: the loader makes batches usable on the current stream.
+        Call it inside `on_side_stream`: the loader makes batches usable on the current stream.
         """
         with waiting(READER):
             batch = next(self.batches)
         routed = route_batch(self.make_route, batch.to(self.device))
         del batch  # the next call may wait for a long time before it has another batch
         if self.streams is None:
-            return Made(routed, None, [])
+            return PendingBatch(routed, None, [])
         memory = [tensor for tensor in _tensors_of(routed) if self.streams.holds(tensor)]
-        return Made(routed, self.streams.mark(), memory)
+        return PendingBatch(routed, self.streams.mark(), memory)
 
-    def hand_over(self, made: Made) -> Routed:
+    def hand_over(self, made: PendingBatch) -> RoutedBatch:
         """Return the batch, for use on the calling thread's current stream.
 
         That stream waits until the batch is complete; the thread does not wait.

@@ -18,8 +18,8 @@ from distrain.models.embeddings.sparse_optimizer import SparseOptimizer
 from distrain.models.row_independence import rows_are_independent
 from distrain.train.step.clipping import scales
 from distrain.train.step.dense import DenseTraining
-from distrain.train.step.loss_share import ShareOfLoss, share_of
-from distrain.train.step.routing import Asked
+from distrain.train.step.loss_share import ShareOfLoss, make_share_of_loss
+from distrain.train.step.routing import BatchRequests
 from distrain.train.timing.phases import PhaseClock
 
 
@@ -69,7 +69,7 @@ class TrainStep:
         global_rows: int,
         lr: float,
         clock: PhaseClock,
-        route: Route | Asked | None = None,
+        route: Route | BatchRequests | None = None,
         table_lr: float | None = None,
     ) -> tuple[tuple[Tensor, ...], Tensor]:
         """Train on one batch; a collective operation: every rank calls it in every step.
@@ -84,7 +84,7 @@ class TrainStep:
             The scores of each target before the update, as in `Task.scores`, and the sum of
             the rows' losses, a scalar, all detached and on the device.
         """
-        assert not isinstance(route, Asked)
+        assert not isinstance(route, BatchRequests)
         self.model.check_columns(batch)
         rows_lr = lr if table_lr is None else table_lr
         tables = self.model.embeddings
@@ -96,7 +96,7 @@ class TrainStep:
             rows = tables.fetch(route)
         weights = self.model.task.weight_sums(batch)
         with clock.phase("forward_backward" if weights is None else "exchange"):
-            share = share_of(self.model.task, weights, tables.peers, global_rows)
+            share = make_share_of_loss(self.model.task, weights, tables.peers, global_rows)
         with clock.phase("forward_backward"):
             scores, loss_sum, finish = self._forward_backward(batch, route, rows, share)
         with clock.phase("exchange"):

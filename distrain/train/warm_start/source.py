@@ -32,7 +32,7 @@ from distrain.train.checkpoint.checkpoint_dir import CheckpointDir, numbers_of
 from distrain.train.checkpoint.local_rows import Rows
 from distrain.train.checkpoint.manifest import MANIFEST_FILE, Damaged, Manifest, from_document
 from distrain.train.checkpoint.rank_store import fail_on_all_ranks, gather_texts
-from distrain.train.checkpoint.shard_reading import ShardReading, Taker, Takers
+from distrain.train.checkpoint.shard_reading import RowReceiver, RowReceivers, ShardReading
 from distrain.train.data.vocabularies import WORKFLOW, Vocabularies
 from distrain.train.warm_start.matching import Side
 
@@ -41,9 +41,9 @@ class Weights(Protocol):
     """Reads the values of saved weights."""
 
     def read(
-        self, takers: Takers, rank: int, after_slab: Callable[[], None], own: bool = False
+        self, receivers: RowReceivers, rank: int, after_slab: Callable[[], None], own: bool = False
     ) -> Mapping[str, Tensor]:
-        """Read the tensors that `takers` names, and pass each to its takers.
+        """Read the tensors that `receivers` names, and pass each to its receivers.
 
         A tensor is passed a block of rows at a time; a scalar is one row. `after_slab` is called
         after each block.
@@ -188,13 +188,15 @@ class _ModelWeights:
     file: TensorFile
 
     def read(
-        self, takers: Takers, rank: int, after_slab: Callable[[], None], own: bool = False
+        self, receivers: RowReceivers, rank: int, after_slab: Callable[[], None], own: bool = False
     ) -> Mapping[str, Tensor]:
-        for name, of_name in takers.items():
+        for name, of_name in receivers.items():
 
-            def take(rows: slice, values: Tensor, takers: Sequence[Taker] = of_name) -> None:
+            def take(
+                rows: slice, values: Tensor, receivers: Sequence[RowReceiver] = of_name
+            ) -> None:
                 values = values if values.dim() else values.unsqueeze(0)
-                for taker in takers:
+                for taker in receivers:
                     taker.take(Rows(rows.start, 1, len(values)), values)
                 after_slab()
 
@@ -208,10 +210,10 @@ class _CheckpointWeights:
     manifest: Manifest
 
     def read(
-        self, takers: Takers, rank: int, after_slab: Callable[[], None], own: bool = False
+        self, receivers: RowReceivers, rank: int, after_slab: Callable[[], None], own: bool = False
     ) -> Mapping[str, Tensor]:
         owned = (rank,) if own else ()
-        reading = ShardReading(self.folder, self.manifest, takers, rank, after_slab, owned)
+        reading = ShardReading(self.folder, self.manifest, receivers, rank, after_slab, owned)
         try:
             reading.check()
             return reading.run().get(rank, {})

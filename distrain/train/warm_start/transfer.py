@@ -21,7 +21,7 @@ from distrain.models.embeddings.canonical_state import CanonicalTensor
 from distrain.models.embeddings.columns import TablePlace
 from distrain.models.saved_model import model_tensors
 from distrain.train.checkpoint.local_rows import LocalRows, Rows, local_rows_of, whole
-from distrain.train.checkpoint.shard_reading import Taker
+from distrain.train.checkpoint.shard_reading import RowReceiver
 from distrain.train.checkpoint.training_state import TrainingState, table_factor
 from distrain.train.data.inputs import find_vocabularies, list_combiners
 from distrain.train.data.job_tables import Inputs
@@ -85,14 +85,14 @@ def take_weights(
     dense = {name: t for name, t in tensors.items() if isinstance(t, Tensor)}
     found = _matched(spec, inputs, source, model, dense)
     if source.manifest is not None:  # the checkpoint's rows are values divided by its factor
-        model.embeddings.settle(table_factor(source.manifest.state))
+        model.embeddings.apply_factor(table_factor(source.manifest.state))
     manifest = source.manifest
     same_ranks = manifest is not None and len(manifest.shards) == peers.num_ranks
     event, own = take_matched(
         source, found, tensors, after_slab, peers.rank, own=with_state and same_ranks
     )
     if not with_state:
-        model.embeddings.settle()
+        model.embeddings.apply_factor()
     log.info("the rank took the weights of %s: %s", event.path, event.tables)
     if not with_state:
         return Taken(event)
@@ -140,16 +140,16 @@ def take_matched(
     Returns the event to report and, with `own`, the checkpoint's tensors that belong to rank `rank`
     alone.
     """
-    takers: dict[str, list[Taker]] = defaultdict(list)
+    receivers: dict[str, list[RowReceiver]] = defaultdict(list)
     for name, was in found.dense.items():
-        takers[was].append(whole(was, tensors[name], alone=False))
+        receivers[was].append(whole(was, tensors[name], alone=False))
     plans = [_Plan.of(matched) for matched in found.tables]
     for plan in plans:
         for one in plan.with_state(tensors):
             if one.match.source is not None:
                 target = tensors[one.match.target.tensor]
-                takers[one.match.source.tensor].append(_IntoTable.of(one, target))
-    of_rank = source.weights.read(takers, rank, after_slab, own)
+                receivers[one.match.source.tensor].append(_IntoTable.of(one, target))
+    of_rank = source.weights.read(receivers, rank, after_slab, own)
     taken = WeightsTaken(
         0,
         source.path,
@@ -258,7 +258,7 @@ class _Plan:
 
 @dataclass(frozen=True)
 class _IntoTable:
-    """Receives the saved rows of one table's weights or optimizer state; implements `Taker`."""
+    """Receives saved rows of a table's weights or optimizer state; implements `RowReceiver`."""
 
     plan: _Plan
     tensor: CanonicalTensor

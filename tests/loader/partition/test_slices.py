@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 from distrain.loader.partition.epoch_plan import EpochPlan
 from distrain.loader.partition.row_order import chunk_order, lane_pieces, sliced_order
-from distrain.loader.partition.slice_dealing import deal_runs, num_bands
+from distrain.loader.partition.slice_dealing import deal_runs, num_lane_groups
 from distrain.loader.partition.slices import Slices, slice_sizes
 from distrain.loader.partition.table import RowGroup, RowGroups
 
@@ -68,7 +68,7 @@ def test_each_row_is_dealt_once_and_runs_are_gone_through_in_order(
 ) -> None:
     plan = EpochPlan(sum(map(sum, runs)), lanes, 7)
     capacities = [plan.lane_rows_before(lane, plan.num_steps) for lane in range(lanes)]
-    begun, cells = deal_runs(runs, capacities, num_bands(lanes))
+    begun, cells = deal_runs(runs, capacities, num_lane_groups(lanes))
     assert sorted(begun) == [(r, c) for r, run in enumerate(runs) for c in range(len(run))]
     dealt: Counter[tuple[int, int]] = Counter()
     given_by: Counter[int] = Counter()
@@ -106,7 +106,7 @@ def test_a_band_stays_in_its_run_and_few_runs_are_open() -> None:
 
 @pytest.mark.parametrize("lanes", [6, 7])
 def test_the_two_lanes_of_each_pair_share_their_first_chunk(lanes: int) -> None:
-    _, cells = deal_runs([[60] * 10] * lanes, [600] * lanes, num_bands(lanes))
+    _, cells = deal_runs([[60] * 10] * lanes, [600] * lanes, num_lane_groups(lanes))
     first = {lane: chunk for lane, chunk, _, _, offset in cells.tolist() if offset == 0}
     assert all(first[lane] == first[lane + 1] for lane in range(0, lanes - 1, 2))
 
@@ -134,7 +134,7 @@ def test_the_chunks_of_slices_hold_the_rows_of_the_chunks_of_row_groups(
     plan = EpochPlan(sum(sizes), lanes, 7)
     capacities = [plan.lane_rows_before(lane, plan.num_steps) for lane in range(lanes)]
     whole = chunk_order(sizes, 3, 1, shuffle, parts)
-    chunks = sliced_order(whole, slices, capacities, num_bands(lanes))
+    chunks = sliced_order(whole, slices, capacities, num_lane_groups(lanes))
     assert sorted(n for chunk in chunks for n in chunk.row_groups) == list(range(len(slices)))
     together = [set(chunk.row_groups) for chunk in whole]
     for chunk in chunks:

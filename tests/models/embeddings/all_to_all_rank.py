@@ -40,10 +40,12 @@ def compute(rank: int, num_ranks: int) -> dict[str, torch.Tensor]:
         peers.begin_gather(gathered_rows(rank, length, dtype), MOST)
         for length, dtype in zip(GATHERED, DTYPES, strict=True)
     ]
-    told = {str(case): peers.arrived(one) for case, one in enumerate(begun)}
+    told = {str(case): peers.wait_for_rows(one) for case, one in enumerate(begun)}
     at_once = {str(n): peers.gather_counts(torch.full((n,), rank)) for n in (0, 3)}
     told |= {f"gathered at once, {n}": counts for n, counts in at_once.items()}
-    return told | {f"gathered {case}": peers.arrived(one) for case, one in enumerate(gathered)}
+    return told | {
+        f"gathered {case}": peers.wait_for_rows(one) for case, one in enumerate(gathered)
+    }
 
 
 def gathered_rows(rank: int, length: int, dtype: torch.dtype) -> torch.Tensor:

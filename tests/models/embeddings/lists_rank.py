@@ -7,7 +7,7 @@ from torch import distributed as dist
 
 from distrain.loader.batch import Ragged
 from distrain.models.embeddings import EmbeddingCollection, Peers, SparseOptimizer, TableColumn
-from distrain.models.embeddings.row_owners import place_of
+from distrain.models.embeddings.row_owners import owner_and_row
 
 COLUMNS = [
     TableColumn("tags", 30, 4, "mean"),
@@ -95,7 +95,7 @@ def train(dtype, kind, placement, rank, num_ranks, together=1):
         sum(torch.sin(3 * values + 1).sum() for values in embedded).backward()
         sums = tables.collect(route, [leaf.grad for leaf in embedded])
         optimizer.apply(tables.exchange(route, sums), LR)
-    tables.settle()
+    tables.apply_factor()
     return {column.name: whole_table(tables, column.name, num_ranks) for column in COLUMNS}
 
 
@@ -110,7 +110,7 @@ def whole_table(tables, name, num_ranks):
     parts = [torch.empty_like(padded) for _ in range(num_ranks)]
     dist.all_gather(parts, padded)
     own = torch.arange(keys.start, keys.stop)
-    return torch.stack(parts)[place_of(own, num_ranks)]
+    return torch.stack(parts)[owner_and_row(own, num_ranks)]
 
 
 def results(rank, num_ranks):

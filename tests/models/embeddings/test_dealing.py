@@ -5,14 +5,14 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from distrain.models.embeddings.row_owners import key_at, num_rows_before, place_of
+from distrain.models.embeddings.row_owners import key_at, num_rows_before, owner_and_row
 
 MOST_OF_MEAN = 1.1
 DISTINCT = 10_000
 
 
 def busiest_of_mean(keys, num_ranks):
-    owners, _ = place_of(torch.as_tensor(keys), num_ranks)
+    owners, _ = owner_and_row(torch.as_tensor(keys), num_ranks)
     return int(owners.bincount(minlength=num_ranks).max()) * num_ranks / len(keys)
 
 
@@ -43,10 +43,10 @@ def test_each_row_lies_on_one_rank_at_its_place(num_ranks, count, above):
     ]
     assert torch.equal(torch.cat(held).sort().values, keys)
     for rank, own in enumerate(held):
-        owners, rows = place_of(own, num_ranks)
+        owners, rows = owner_and_row(own, num_ranks)
         assert (owners == rank).all()
         assert torch.equal(rows, torch.arange(len(own)))
     assert max(map(len, held)) - min(map(len, held)) <= 1
-    owner, row = place_of(above, num_ranks)  # a number is dealt as in a tensor
-    assert (owner, row) == tuple(map(int, place_of(torch.tensor(above), num_ranks)))
+    owner, row = owner_and_row(above, num_ranks)  # a number is dealt as in a tensor
+    assert (owner, row) == tuple(map(int, owner_and_row(torch.tensor(above), num_ranks)))
     assert key_at(row, owner, num_ranks) == above

@@ -43,7 +43,7 @@ def test_cached_rows_are_the_tables_rows(num_rows, capacity, batches):
             cache.values(0)[places] += step
             cache.values(1)[places] = plain[rows] * 10
             cache.changed()
-    cache.settle()
+    cache.flush()
     assert torch.equal(host, plain)
     assert torch.equal(companion, plain * 10)
 
@@ -67,7 +67,7 @@ def test_a_device_is_waited_for_once_a_batch():
             assert torch.equal(values[places].cpu(), plain[wanted])
             values.index_add_(0, places, torch.ones(len(rows), 2, device="meta"))
             plain[wanted] += 1
-        cache.settle()
+        cache.flush()
     assert torch.equal(host, plain)
 
 
@@ -92,7 +92,7 @@ def test_only_changed_rows_go_back():
     cache.changed()
     host.fill_(1.0)  # where a row is written back, the cache's zero shows
     cache.admit(torch.arange(10, 20))
-    cache.settle()
+    cache.flush()
     assert (host == 0).flatten().nonzero().flatten().tolist() == [0, 1, 2]
 
 

@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from distrain.models.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn
 from distrain.models.embeddings.fixed_shape import FixedTables
 from distrain.models.embeddings.kernels import on_torch
-from distrain.models.embeddings.kernels.segments import places_of
+from distrain.models.embeddings.kernels.segments import true_positions
 
 COLUMNS = [TableColumn("small", 3, 4), TableColumn("large", 900, 4)]
 ROWS = 64
@@ -62,7 +62,7 @@ def test_what_a_gpu_does_to_find_and_add_up_segments_writes_each_index_once():
     sums, expected = torch.zeros(9, 4), torch.zeros(9, 4)
     with Writes() as writes:
         on_torch.collect_in_pieces(grads, inverse, torch.zeros(1, dtype=torch.int64), sums)
-        found = places_of(torch.tensor([False, True, False, True]), 3)
+        found = true_positions(torch.tensor([False, True, False, True]), 3)
     assert writes.repeated == 0
     assert found.tolist() == [1, 3, 4]
     expected.index_add_(0, inverse[0].long(), grads[:, 0])

@@ -130,7 +130,7 @@ def test_nothing_asks_the_device_where_tables_are_spread():
     fixed = FixedTables(tables, SparseOptimizer(tables, "adam"), MAX_ROWS)
     ids = torch.empty(MAX_ROWS, 4, dtype=torch.int32, device="meta")
     with NothingLeavesTheDevice():
-        wanted, *answers = fixed.ask(ids)
+        wanted, *answers = fixed.request_rows(ids)
         route = fixed.route(ids, fixed.routes_of(answers))
         embedded = fixed.lookup(route)
         sum((leaf**2).sum() for leaf in embedded).backward()

@@ -103,7 +103,7 @@ def test_values_do_not_depend_on_who_holds_them(monkeypatch, placement, num_rank
         drawn.clear()
         placements = [placement] * len(COLUMNS)
         held = tables(placements=placements, peers=Peers(rank, num_ranks), dtype=dtype)
-        held.settle()
+        held.apply_factor()
         assert sum(drawn) == sum(weight.numel() for weight in held.weights)  # no more than it holds
         assert max(drawn) <= 40
         for group, name in enumerate(alone):

@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 from distrain.models.embeddings import EmbeddingCollection, Peers, SparseOptimizer, TableColumn
 from distrain.models.embeddings.fixed_shape import FixedTables
-from distrain.models.embeddings.fixed_shape_stores import WholeStore
+from distrain.models.embeddings.fixed_shape_stores import ReplicatedStore
 from distrain.models.embeddings.padded import RowCapacities
 from distrain.models.embeddings.sharding.placing import plan_placements
 from distrain.models.embeddings.sharding.table_bytes import RankShare, RowBytes, table_sizes
@@ -44,7 +44,7 @@ def test_the_plan_has_the_room_of_real_spread_stores(columns, ranks, rows):
 def test_the_plan_has_the_room_of_real_whole_stores(columns, ranks, rows):
     tables = EmbeddingCollection(columns, peers=Peers(0, ranks))
     (store,) = tables.stores
-    capacity = WholeStore(store, rows, len(columns), torch.device("cpu")).capacity
+    capacity = ReplicatedStore(store, rows, len(columns), torch.device("cpu")).capacity
     planned = plan(columns, ranks, rows, "replicated")
     assert planned.total("room") == capacity
     assert planned.total("sent_bytes") == (ranks - 1) * capacity * (4 + 4 * 4)

@@ -50,7 +50,7 @@ class CountingPeers:
 
     begin_rows = exchange_rows
 
-    def arrived(self, rows):
+    def wait_for_rows(self, rows):
         return rows
 
 

@@ -367,7 +367,7 @@ def test_values_that_do_not_fit_events_are_refused(wording):
         lambda: inputs.connect(MLPBlock([3])),
         lambda: inputs.connect(TargetAttention("bought", {"seen_item": "item"})),
     )
-    assert inputs.connect(Filter(), MLPBlock([3])).gives == Flat(3)
+    assert inputs.connect(Filter(), MLPBlock([3])).output_shape == Flat(3)
 
 
 def test_targets_are_found_by_domain_or_named_or_refused(wording):

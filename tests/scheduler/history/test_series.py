@@ -75,7 +75,7 @@ def test_who_follows_a_series_has_what_it_shows(given_points, capacity, taken_ba
     for number, (loss, rows) in enumerate(given_points):
         series.add({"step": number, "rows_total": 1, "loss": loss, "lr": 1}, number, {"rows": rows})
         if number % 20 == 19:
-            series.take_back(next(backs, 1000))
+            series.drop_after(next(backs, 1000))
         if number % 3 == 0:
             replaced = series.generation != generation
             generation = series.generation
@@ -89,7 +89,7 @@ def test_who_follows_a_series_has_what_it_shows(given_points, capacity, taken_ba
 def test_nothing_that_was_taken_back_is_shown(given_points, capacity, most):
     series = filled(given_points, capacity)
     before = series.since()
-    series.take_back(most)
+    series.drop_after(most)
     kept = sum(step <= most for step in before["step"])
     assert series.since() == {name: values[:kept] for name, values in before.items()}
     assert series.last is None or series.last <= most

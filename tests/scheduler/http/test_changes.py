@@ -57,11 +57,11 @@ class PollsAreLostAndRepeated(RuleBasedStateMachine):
 
     @rule(job=JOBS, priority=st.integers(-5, 5))
     def change_priority(self, job: str, priority: int) -> None:
-        self.coordinator.tell(ChangePriority(job, priority))
+        self.coordinator.handle_stimulus(ChangePriority(job, priority))
 
     @rule(job=JOBS)
     def cancel(self, job: str) -> None:
-        self.coordinator.tell(Cancel(job))
+        self.coordinator.handle_stimulus(Cancel(job))
 
     @rule(seconds=st.sampled_from([0.5, 4.0]))
     def time_goes_by(self, seconds: float) -> None:
@@ -132,7 +132,7 @@ def test_news_of_jobs_that_only_go_on_are_collected() -> None:
     assert told(0) == ["a", "b"], "who asks for all gets all"
     say(coordinator, "a", "3")
     now_s[0] = 2.9
-    coordinator.tell(ChangePriority("a", 7))
+    coordinator.handle_stimulus(ChangePriority("a", 7))
     say(coordinator, "b", "4")
     revision = changes.newest
     assert told(revision) == ["a"]

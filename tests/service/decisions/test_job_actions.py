@@ -71,10 +71,10 @@ def test_jobs_that_are_there_use_the_quota_of_those_that_wait() -> None:
 
 def test_a_cluster_answers_from_a_whole_answer_until_a_miss() -> None:
     memory = Memory("east")
-    memory.hear(SchedulerAnswer("boot-1", 1, more=True), 5.0)
+    memory.update(SchedulerAnswer("boot-1", 1, more=True), 5.0)
     assert memory.cluster().epoch is None
     for revision in (2, 3):
-        memory.hear(SchedulerAnswer("boot-1", revision), 4.0 + revision)
+        memory.update(SchedulerAnswer("boot-1", revision), 4.0 + revision)
         assert (memory.cluster().epoch, memory.cluster().since_s) == ("boot-1", 6.0)
     memory.miss("refused", 8.0)
     now = memory.cluster()

@@ -19,7 +19,7 @@ from distrain.jobs.run_paths import RunPaths
 from distrain.runs.run_file import RunFile
 from distrain.service.process.checks import check_service
 from distrain.service.settings import ClusterProfile, Settings
-from distrain.service.store.errors import NotThere
+from distrain.service.store.errors import RowNotFound
 from distrain.service.store.store import open_store
 from distrain.service.values import Change, Phase
 from distrain.storage.objects import Objects
@@ -54,7 +54,7 @@ def test_tokens_are_made_shown_once_and_revoked(prepared, tmp_path):
     prepared("token", "revoke", made["id"])
     [shown] = json.loads(prepared("token", "list", "--user", "alice", "--json"))
     assert shown["state"] == "revoked"
-    with pytest.raises(NotThere):
+    with pytest.raises(RowNotFound):
         prepared("token", "revoke", "0" * 12)
     secret = made["token"].split("_")[2].encode()
     for file in (tmp_path / "data").iterdir():

@@ -3,7 +3,7 @@
 import pytest
 from service_store import submitted
 
-from distrain.service.store.errors import NotNow, RevisionDiffers
+from distrain.service.store.errors import RevisionDiffers, WrongState
 from distrain.service.store.listing import JobFilter
 from distrain.service.values import Change, Intent, Phase
 
@@ -59,7 +59,7 @@ def test_a_job_at_a_scheduler_keeps_its_phase_until_that_has_ended_it(store):
 
 def test_only_what_has_ended_is_deleted(store):
     job = submitted(store, tags={"a": "b"})
-    with pytest.raises(NotNow):
+    with pytest.raises(WrongState):
         store.delete(job.id)
     store.cancel(job.id, "", None, "alice")
     store.delete(job.id)

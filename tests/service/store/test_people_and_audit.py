@@ -2,7 +2,7 @@
 
 import pytest
 
-from distrain.service.store.errors import NotNow, NotThere
+from distrain.service.store.errors import RowNotFound, WrongState
 from distrain.service.store.people import Token
 from distrain.service.values import Quota, Role, Scope
 
@@ -43,9 +43,9 @@ def test_roles_by_project(store):
     roles = {"ads": Role.OPERATOR, "default": Role.SUBMITTER}
     assert store.principal("alice") == (False, roles)
     store.remove_member("ads", "alice")
-    with pytest.raises(NotThere):
+    with pytest.raises(RowNotFound):
         store.remove_member("ads", "alice")
-    with pytest.raises(NotThere):
+    with pytest.raises(RowNotFound):
         store.set_member("nobodys", "alice", Role.VIEWER)
 
 
@@ -59,7 +59,7 @@ def test_who_operates_the_service_changes_only_when_it_is_said(store):
 
 def test_a_declared_project_is_the_configurations(store):
     store.put_project("ads", Quota(max_ranks=4), declared=True)
-    with pytest.raises(NotNow):
+    with pytest.raises(WrongState):
         store.put_project("ads", Quota())
     store.undeclare_projects(but=["default"])
     store.put_project("ads", Quota(max_ranks=8))

@@ -4,7 +4,7 @@ import pytest
 from service_store import SPEC, new_job, submitted
 
 from distrain.service.store.auditing import AuditEntry
-from distrain.service.store.errors import NotThere, QuotaExceeded
+from distrain.service.store.errors import QuotaExceeded, RowNotFound
 from distrain.service.values import Quota
 
 
@@ -23,7 +23,7 @@ def test_what_a_quota_refuses_leaves_nothing_behind(store, limit):
 
 def test_a_project_must_exist(store):
     new = new_job(project="nobodys")
-    with pytest.raises(NotThere):
+    with pytest.raises(RowNotFound):
         store.submit(new, SPEC)
 
 

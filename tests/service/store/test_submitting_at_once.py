@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from service_store import SPEC, new_job, submitted
 
-from distrain.service.store.errors import NotNow, QuotaExceeded
+from distrain.service.store.errors import QuotaExceeded, WrongState
 from distrain.service.store.listing import JobFilter
 from distrain.service.values import Phase, Quota
 
@@ -62,7 +62,7 @@ def test_a_job_is_resumed_once(store, second):
     assert (again.finished_at_s, again.message, again.cancel_why) == (None, None, "")
     assert store.spec(job.id) == spec
     assert store.attempts(job.id) == []
-    with pytest.raises(NotNow):
+    with pytest.raises(WrongState):
         store.resume(job.id, {"train": {"epochs": 4}}, 4, 0)
 
 

@@ -94,14 +94,14 @@ def test_a_filesystem_that_hangs_holds_up_no_other(
     places = Places({"a": tmp_path / "not" / "yet", "b": tmp_path / "hangs"})
     try:
         for _ in range(3):
-            disk_spaces = places.disk_spaces(within_s=0.05)
+            disk_spaces = places.disk_spaces(timeout_s=0.05)
             assert disk_spaces["b"] is None
         assert len(asked) == 1, "a thread for each scrape"
     finally:
         released.set()
-    disk_spaces = places.disk_spaces(within_s=60)
+    disk_spaces = places.disk_spaces(timeout_s=60)
     assert disk_spaces["a"] is not None
-    until(lambda: places.disk_spaces(within_s=60)["b"])
+    until(lambda: places.disk_spaces(timeout_s=60)["b"])
 
 
 def test_the_end_of_certificates(tmp_path: Path) -> None:

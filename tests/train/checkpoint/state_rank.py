@@ -112,7 +112,7 @@ def find_damage(stage, peers, folder):
     if peers.rank == 0:
         name = shard.shard_file(peers.num_ranks - 1, peers.num_ranks)
         last_byte_flipped(Path(place.list()[0].url) / name)
-    peers.add_up(torch.zeros(1))
+    peers.all_reduce_sum(torch.zeros(1))
     told = []
     loaded = load_newest(place, state, peers, report=told.append)
     return loaded.entry.step, [trouble.message for trouble in told]
@@ -151,5 +151,5 @@ def run_stage(rank, num_ranks, stage, folder):
         results = models(stage, peers, folder)
         if num_ranks > 1:
             results["damage"] = find_damage(stage, peers, folder)
-        results["sum"] = peers.add_up(torch.tensor([rank + 1]))  # they are still in step
+        results["sum"] = peers.all_reduce_sum(torch.tensor([rank + 1]))  # they are still in step
     return results

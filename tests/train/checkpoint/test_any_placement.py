@@ -27,7 +27,7 @@ from distrain.train.checkpoint import (
     shard_reading,
 )
 from distrain.train.checkpoint.manifest import from_document
-from distrain.train.checkpoint.shard_reading import ShardReading, takers_of
+from distrain.train.checkpoint.shard_reading import ShardReading, receivers_of
 
 placements = st.lists(st.sampled_from(sorted(PLACEMENTS)), min_size=5, max_size=5)
 gangs = st.tuples(st.sampled_from([1, 2, 3, 4, 6]), placements)
@@ -101,7 +101,7 @@ def test_a_rank_of_a_row_wise_table_reads_its_own_file_alone(tmp_path):
         folder = open_folder(place.url).sub(name)
         rank = num_ranks - 1
         reading = ShardReading(
-            folder, manifest, takers_of(states[rank].tensors()), rank, lambda: None
+            folder, manifest, receivers_of(states[rank].tensors()), rank, lambda: None
         )
         # Rank 0's holds the dense part.
         needed = {int(shard.file.split("-")[1]) for shard, needs in reading._plan if needs}

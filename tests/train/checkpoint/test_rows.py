@@ -4,7 +4,7 @@ from hypothesis import given, strategies as st
 
 from distrain.models.embeddings.row_owners import num_rows_before
 from distrain.train.checkpoint import local_rows
-from distrain.train.checkpoint.local_rows import LocalRows, Rows, share_of
+from distrain.train.checkpoint.local_rows import LocalRows, Rows, rows_to_write
 from distrain.train.checkpoint.shard import ShardPiece
 from distrain.train.checkpoint.shard_reading import Need, slabs_of
 
@@ -73,7 +73,7 @@ def test_every_row_is_written_by_one_rank(tensors, num_ranks, small_bytes):
                     rows = dealt(rank, num_ranks, count)
                 values = rows.numbers().unsqueeze(1).expand(-1, width)
                 held.append(LocalRows(str(number), rows, values.reshape(-1, width), alone))
-            for share in share_of(held, rank, num_ranks):
+            for share in rows_to_write(held, rank, num_ranks):
                 assert share.values[:, 0].tolist() == share.rows.numbers().tolist()
                 written[int(share.name)] += share.rows.numbers().tolist()
     finally:

@@ -31,7 +31,7 @@ from distrain.train.checkpoint import (
     shard as shard_module,
     writer as writer_module,
 )
-from distrain.train.checkpoint.local_rows import share_of
+from distrain.train.checkpoint.local_rows import rows_to_write
 
 
 class Slow:
@@ -254,7 +254,7 @@ def no_memory(*_):
 
 
 def no_rows(*whose):
-    return share_of(*whose)[1:]
+    return rows_to_write(*whose)[1:]
 
 
 @pytest.mark.parametrize("what", ["file for a folder", "board", "rows", "memory"])
@@ -267,7 +267,7 @@ def test_what_keeps_a_checkpoint_from_being_whole_is_told(
     elif what == "board":
         state, board, peers = two_ranks()[0], GoneBoard(), Peers(0, 2)
     elif what == "rows":
-        monkeypatch.setattr(writer_module, "share_of", no_rows)
+        monkeypatch.setattr(writer_module, "rows_to_write", no_rows)
     else:
         monkeypatch.setattr(writer_module, "copied", no_memory)
     writer = make_writer(state, board, peers)

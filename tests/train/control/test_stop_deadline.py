@@ -86,6 +86,6 @@ def test_commands_come_line_by_line_until_the_end(rank, caplog):
     ]
     rank.commands.listen(lines, ended.set)
     assert ended.wait(LONG_S)
-    assert rank.agreement.asked
+    assert rank.agreement.is_requested
     assert "did not understand the command 'not json" in caplog.text
     assert "does not know the command 'dance'" in caplog.text

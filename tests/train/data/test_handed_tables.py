@@ -14,7 +14,7 @@ from distrain.launch.inline import run_inline
 from distrain.loader import Loader
 from distrain.runs.run_file import begin_run
 from distrain.train.data.inputs import check_inputs
-from distrain.train.data.job_tables import hand_on, read_tables
+from distrain.train.data.job_tables import read_tables, write_tables
 from distrain.train.data.loaders import job_loader
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -26,7 +26,7 @@ def handed(prepared, tmp_path):
     spec = make_spec(prepared, "resources={backend: inline, num_ranks: 1}", "train.max_steps=3")
     paths = RunPaths(tmp_path)
     begin_run(paths, spec, "job")
-    hand_on(check_inputs(spec), spec, paths.tables)
+    write_tables(check_inputs(spec), spec, paths.tables)
     return paths.tables, spec
 
 
@@ -53,7 +53,7 @@ def test_what_was_handed_on_is_what_footers_say(handed, no_footers, monkeypatch)
 def test_the_table_with_all_negatives_is_handed_on(prepared, tmp_path):
     spec = make_spec(prepared, "data.negatives=0.5")
     path = RunPaths(tmp_path).tables
-    hand_on(check_inputs(spec), spec, path)
+    write_tables(check_inputs(spec), spec, path)
     found = read_tables(path, spec, check_inputs(spec).schema)
     assert found == check_inputs(spec)
     assert found.train.num_rows < found.unthinned.num_rows == 3 * 3_500
@@ -131,7 +131,7 @@ def test_a_file_that_changed_since_is_refused_by_name(tmp_path, wording):
     prepared = write_prepared(tmp_path / "own")
     spec = make_spec(prepared)
     path = tmp_path / "tables.zip"
-    hand_on(check_inputs(spec), spec, path)
+    write_tables(check_inputs(spec), spec, path)
     changed = prepared / "train" / "part-1.parquet"
     os.truncate(changed, changed.stat().st_size - 1)
     inputs = check_inputs(spec, 0.0, path)

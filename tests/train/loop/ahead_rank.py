@@ -41,9 +41,9 @@ class PlayedStep(GraphedStep):
         self.asked = []
         self.made.append(self.asked)
 
-    def ask(self, batch, rank_rows):
+    def request_rows(self, batch, rank_rows):
         self.asked.append(rank_rows)
-        return super().ask(batch, rank_rows)
+        return super().request_rows(batch, rank_rows)
 
 
 def train(rank, num_ranks, prepared, run_dir, how):

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from distrain.errors import SpecError
 from distrain.jobs.spec import parse_spec
 from distrain.jobs.spec.training import EarlyStoppingSpec, PlateauSpec
-from distrain.train.loop.early_stopping import Validations, is_over
+from distrain.train.loop.early_stopping import Validations, should_stop
 from distrain.train.step.learning_rate import reduced
 
 METRICS = st.sampled_from(["auc", "log_loss", "normalised_entropy"])
@@ -58,7 +58,7 @@ def test_an_interruption_changes_no_decision(metric, values, cut, patience):
             interrupted = Validations.resume(spec, json.loads(json.dumps(interrupted.to_json())))
         interrupted = interrupted.after(number, value, 0.01)
         assert interrupted == whole
-        assert is_over(interrupted, stopping) == is_over(whole, stopping)
+        assert should_stop(interrupted, stopping) == should_stop(whole, stopping)
 
 
 @given(
@@ -91,7 +91,7 @@ def test_another_metric_begins_a_new_record_at_the_rate_that_was_reached():
     assert Validations.resume(spec, saved) == Validations("log_loss", reduction=0.01)
     assert Validations.resume(spec, None) == Validations("log_loss")
     assert Validations.begin(parse_spec(document())) is None
-    assert not is_over(None, EarlyStoppingSpec())
+    assert not should_stop(None, EarlyStoppingSpec())
 
 
 REFUSED = [

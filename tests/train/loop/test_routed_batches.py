@@ -15,7 +15,7 @@ from distrain.loader.batch import Batch
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.models.embeddings import EmbeddingCollection, Peers, TableColumn
 from distrain.train.loop import routed_batches as ahead
-from distrain.train.loop.routed_batches import RoutesAhead, RoutesInTurn
+from distrain.train.loop.routed_batches import PrefetchedRoutes, SynchronousRoutes
 from distrain.train.step.routing import routes_of
 from distrain.train.timing.phases import PhaseClock
 
@@ -85,9 +85,9 @@ def route_threads():
 @pytest.mark.parametrize("count", [0, 1, 7])
 def test_routes_ahead_are_the_routes_in_turn(depth, count):
     model = make_model()
-    expected = take_all(source := Source(count), RoutesInTurn(source, routes_of(model), CPU))
+    expected = take_all(source := Source(count), SynchronousRoutes(source, routes_of(model), CPU))
     source = Source(count)
-    with RoutesAhead(source, model, CPU, depth) as routes:
+    with PrefetchedRoutes(source, model, CPU, depth) as routes:
         taken = take_all(source, routes)
         assert len(taken) == len(expected) == count
         with pytest.raises(StopIteration):
@@ -110,7 +110,7 @@ def test_routes_ahead_are_the_routes_in_turn(depth, count):
 
 def test_what_was_taken_is_not_kept():
     source = Source(4)
-    with RoutesAhead(source, make_model(), CPU, 1) as routes:
+    with PrefetchedRoutes(source, make_model(), CPU, 1) as routes:
         for number in range(3):
             routed = routes.take(PhaseClock())
             assert source.refs[number]() is routed.batch.categorical
@@ -122,7 +122,7 @@ def test_what_was_taken_is_not_kept():
 @pytest.mark.parametrize("error", [DataError("a bad row"), RuntimeError("connection closed")])
 def test_an_error_comes_as_it_is_after_the_batches_before_it(error):
     source = Source(3, then=error)
-    with RoutesAhead(source, make_model(), CPU, 2) as routes:
+    with PrefetchedRoutes(source, make_model(), CPU, 2) as routes:
         for _ in range(3):
             routes.take(PhaseClock())
         for _ in range(2):
@@ -134,7 +134,7 @@ def test_an_error_comes_as_it_is_after_the_batches_before_it(error):
 
 def test_waiting_for_a_pair_is_waiting_for_data():
     clock = PhaseClock()
-    with RoutesAhead(Source(3), make_model(), CPU, 1) as routes:
+    with PrefetchedRoutes(Source(3), make_model(), CPU, 1) as routes:
         for _ in range(3):
             routes.take(clock)
     window = clock.lap()
@@ -144,7 +144,7 @@ def test_waiting_for_a_pair_is_waiting_for_data():
 
 def test_closing_ends_a_thread_that_waits_for_room():
     source = Source(100)
-    routes = RoutesAhead(source, make_model(), CPU, 2)
+    routes = PrefetchedRoutes(source, make_model(), CPU, 2)
     until(lambda: source.taken == 2)
     routes.close()
     assert route_threads() == []
@@ -155,7 +155,7 @@ def test_closing_ends_a_thread_that_waits_for_room():
 
 def test_dropping_ends_the_thread_too():
     source = Source(100)
-    routes = RoutesAhead(source, make_model(), CPU, 2)
+    routes = PrefetchedRoutes(source, make_model(), CPU, 2)
     until(lambda: source.taken == 2)
     del routes
     gc.collect()
@@ -176,7 +176,7 @@ def test_a_thread_in_a_collective_operation_is_left_behind(monkeypatch):
         raise RuntimeError("connection closed by peer")
 
     monkeypatch.setattr(tables, "route", wait_for_a_peer)
-    with RoutesAhead(Source(3), model, CPU, 2):
+    with PrefetchedRoutes(Source(3), model, CPU, 2):
         assert inside.wait(LONG_S)
     (thread,) = route_threads()
     assert thread.daemon
@@ -203,7 +203,7 @@ def test_the_training_stream_follows_and_its_thread_does_not_wait(monkeypatch):
 
     monkeypatch.setattr(tables, "route", route)
     source = Source(2)
-    with RoutesAhead(source, model, CPU, 1, streams) as routes:
+    with PrefetchedRoutes(source, model, CPU, 1, streams) as routes:
         routed = [routes.take(PhaseClock()) for _ in range(2)]
     assert beside == [1, 1]
     assert streams.log.count(("mark", "routes")) == 2

@@ -23,8 +23,8 @@ OPERATIONS = {
     "gather_padded": lambda peers: peers.gather_padded(ROWS, 2),
     "gather_rows_at_first": lambda peers: peers.gather_rows_at_first(ROWS, [2, 2]),
     "exchange_rows": lambda peers: peers.exchange_rows(ROWS, [1, 1], [1, 1]),
-    "add_up": lambda peers: peers.add_up(ROWS),
-    "count_up": lambda peers: peers.count_up(torch.tensor([1])),
+    "all_reduce_sum": lambda peers: peers.all_reduce_sum(ROWS),
+    "all_reduce_counts": lambda peers: peers.all_reduce_counts(torch.tensor([1])),
 }
 
 
@@ -64,7 +64,7 @@ def test_it_waits_for_rows_on_their_way_only_when_it_asks_for_them(
     peers = WaitTrackingPeers(0, 2)
     arriving = peers.begin_gather(ROWS, 2) if gathers else peers.begin_rows(ROWS, [1, 1], [1, 1])
     assert waits == []
-    assert len(peers.arrived(arriving)) == 2
+    assert len(peers.wait_for_rows(arriving)) == 2
     assert waits == [PEERS]
 
 
@@ -78,7 +78,7 @@ def test_a_hang_in_a_replay_or_in_a_report_is_a_wait_for_peers() -> None:
             return super().replay()
 
     class TwoPeers(Peers):
-        def largest(self, numbers: Any) -> list[int]:
+        def all_reduce_max(self, numbers: Any) -> list[int]:
             return list(numbers)
 
     @dataclass

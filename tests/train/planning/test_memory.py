@@ -17,7 +17,7 @@ from distrain.models.embeddings.sharding.placing import plan_placements
 from distrain.models.embeddings.sharding.table_bytes import RankShare, RowBytes, TableSize
 from distrain.schema import criteo_schema
 from distrain.schema.criteo import CATEGORICAL
-from distrain.train.checkpoint.local_rows import local_rows_of, share_of
+from distrain.train.checkpoint.local_rows import local_rows_of, rows_to_write
 from distrain.train.planning.memory import (
     copy_bytes,
     dense_bytes,
@@ -135,7 +135,7 @@ def test_a_checkpoints_copy_is_what_the_largest_rank_writes(placement, num_ranks
         state = {f"w.{k}": v for k, v in canonical_weights(collection).items()}
         memory = canonical_state(SparseOptimizer(collection, optimizer))
         held = local_rows_of(state | {f"m.{k}": v for k, v in memory.items()})
-        written.append(sum(part.num_bytes for part in share_of(held, rank, num_ranks)))
+        written.append(sum(part.num_bytes for part in rows_to_write(held, rank, num_ranks)))
     assert copy_bytes(tables, 0) == pytest.approx(max(written), rel=1e-3)
     for copies in (False, True):
         names = [t.name for t in predicted(tables, job().train, copies=copies).terms]

@@ -9,7 +9,7 @@ from distrain.loader.batch import Batch
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.models.embeddings import EmbeddingCollection, Peers, TableColumn
 from distrain.models.embeddings.row_owners import key_at
-from distrain.train.loop.routed_batches import RoutesInTurn, requests_of
+from distrain.train.loop.routed_batches import SynchronousRoutes, requests_of
 from distrain.train.step.averages import averaged
 from distrain.train.step.graphed_step import GraphedStep
 from distrain.train.step.step import TrainStep
@@ -91,7 +91,7 @@ def train(step, rank, num_ranks):
     is_graphed = isinstance(step, GraphedStep)
     if is_graphed:
         requests = requests_of(step, iter(sizes))
-        ahead = RoutesInTurn(batches, requests, torch.device("cpu"), one_ahead=True)
+        ahead = SynchronousRoutes(batches, requests, torch.device("cpu"), one_ahead=True)
     for number, rows in enumerate(sizes):
         rate = 0.1 / (1 + number)  # another one in each step
         if is_graphed:

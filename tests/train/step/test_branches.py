@@ -33,7 +33,7 @@ class PlayedStreams(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
-        self.stream, self.beside = MAIN, []
+        self.stream, self.on_side_stream = MAIN, []
         self._time = 0
         self._done = [{}]  # for each stream, and each other one: the time up to which it has waited
         self._uses = {}  # by memory: a reference; stream, time, and whether it was written
@@ -41,8 +41,8 @@ class PlayedStreams(TorchDispatchMode):
 
     def new_branch(self, _device):
         self._done.append({})
-        self.beside.append(0)
-        return PlayedBranch(self, len(self.beside))
+        self.on_side_stream.append(0)
+        return PlayedBranch(self, len(self.on_side_stream))
 
     def wait(self, stream, other):
         for seen, time in [*self._done[other].items(), (other, self._time)]:
@@ -58,7 +58,7 @@ class PlayedStreams(TorchDispatchMode):
             return out
         self._time += 1
         if self.stream != MAIN:
-            self.beside[self.stream - 1] += 1
+            self.on_side_stream[self.stream - 1] += 1
         given, made = memory_of((args, kwargs)), memory_of(out)
         written = made | memory_of(list(changed_by(func, args, kwargs or {})))
         for key, storage in (given | made).items():
@@ -89,7 +89,7 @@ class PlayedBranch:
         self._streams, self._number = streams, number
 
     @contextmanager
-    def beside(self):
+    def on_side_stream(self):
         self._streams.wait(self._number, self._streams.stream)
         before, self._streams.stream = self._streams.stream, self._number
         yield
@@ -108,7 +108,7 @@ class SilentPeers(Peers):
     def _all_to_all(self, received, rows, receive=None, send=None):
         received.zero_()
 
-    def largest(self, numbers):
+    def all_reduce_max(self, numbers):
         return list(numbers)
 
 
@@ -129,10 +129,10 @@ def play(name, section, monkeypatch):
     step = GraphedStep(model_over(tables, MLPBlock([8]), NUMBERS), spec, 1, ROWS, PlayedGraph)
     step.count_by(DeviceTargets(step.model.task.targets, torch.device("cpu")).update)
     for batch in batches_for(COLUMNS, NUMBERS, ROWS, 5):
-        asked = step.ask(batch, (ROWS,) * peers.num_ranks)
+        asked = step.request_rows(batch, (ROWS,) * peers.num_ranks)
         with streams:
             step(batch, ROWS, 0.1, PhaseClock(), asked)
-    return streams.beside
+    return streams.on_side_stream
 
 
 @pytest.mark.parametrize("name", CASES)

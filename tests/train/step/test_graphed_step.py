@@ -36,7 +36,7 @@ from distrain.train.step.device_metrics import DeviceTargets
 from distrain.train.step.graphed_step import GraphedStep, check_graph, may_record
 from distrain.train.step.open_report import OpenReport
 from distrain.train.step.recorder import WARM_UP_STEPS, Recorder
-from distrain.train.step.routing import Routed
+from distrain.train.step.routing import RoutedBatch
 from distrain.train.step.step import TrainStep
 from distrain.train.timing.phases import PhaseClock
 
@@ -152,7 +152,7 @@ def test_a_graph_counts_its_rows_and_nobody_counts_them_again(monkeypatch):
             with HostWork() as outside:
                 (logits,), loss = step(batch, max(1, batch.num_rows), 0.1, PhaseClock())
                 outside.operations = 0
-                window.add(number, Routed(batch, None, 0.0), (logits,), loss)
+                window.add(number, RoutedBatch(batch, None, 0.0), (logits,), loss)
             assert outside.operations < 5 or own is None
         told.append(window.close(11, LoaderStats())[0].read())
     assert told[0] == told[1]

@@ -19,7 +19,7 @@ from distrain.models.embeddings import EmbeddingCollection, TableColumn
 from distrain.train.step.graphed_step import GraphedStep
 from distrain.train.step.open_report import OpenReport
 from distrain.train.step.recorder import WARM_UP_STEPS
-from distrain.train.step.routing import Routed
+from distrain.train.step.routing import RoutedBatch
 from distrain.train.step.step import TrainStep
 from distrain.train.timing.phases import PhaseClock
 
@@ -87,7 +87,7 @@ def steady_step(name, *, recorded=False, spec=SPEC, **batch):
             route = None if recorded else model.embeddings.route(*model.table_ids(rows))
             device.forget()
             scores, loss = step(rows, ROWS, 0.1, PhaseClock(), route)
-            report.add(number, Routed(rows, route, 0.0), scores, loss)
+            report.add(number, RoutedBatch(rows, route, 0.0), scores, loss)
         counted = device.waits, device.launches
         device.forget()
         report.close(WARM_UP_STEPS + 2, LoaderStats())

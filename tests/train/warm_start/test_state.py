@@ -85,7 +85,7 @@ def test_a_day_after_another_is_one_run_over_both(
     # Of a training without a decay the rows have no factor, whatever it goes on from.
     state, tables = three.checkpoints.state, three.checkpoints.state.model.embeddings
     values = [weight.clone() for weight in tables.weights]
-    tables.settle(0.5)
+    tables.apply_factor(0.5)
     assert not any(map(torch.equal, tables.weights, values))
     state.sparse_optimizer.weight_decay = 0.0
     state.adopt(state.facts())

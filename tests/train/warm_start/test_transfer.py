@@ -161,20 +161,20 @@ def test_ranks_read_only_pieces_of_which_they_hold_rows(sources):
     read = []
 
     class Counting:
-        def read(self, takers, rank, after_slab, own):
-            noting = {name: [Noting(name, *found)] for name, found in takers.items()}
+        def read(self, receivers, rank, after_slab, own):
+            noting = {name: [Noting(name, *found)] for name, found in receivers.items()}
             return source.weights.read(noting, rank, after_slab, own)
 
     class Noting:
         def __init__(self, name, first, *others):
-            self.name, self.takers, self.device = name, (first, *others), first.device
+            self.name, self.receivers, self.device = name, (first, *others), first.device
 
         def wants(self, rows):
-            return any(taker.wants(rows) for taker in self.takers)
+            return any(taker.wants(rows) for taker in self.receivers)
 
         def take(self, rows, values):
             read.append((self.name, rows))
-            for taker in self.takers:
+            for taker in self.receivers:
                 taker.take(rows, values)
 
     take(replace(source, weights=Counting()), states_of("two, row-wise")[1])

@@ -25,8 +25,8 @@ from distrain.models.embeddings.kernels.segments import (
     RowRule,
     Segments,
     StepRates,
-    places_of,
     sums_in_pieces,
+    true_positions,
 )
 
 
@@ -60,7 +60,7 @@ def segments_of(keys: Tensor, capacity: int, end: int) -> Segments:
     in_order, order = torch.sort(keys, stable=True)
     first = torch.ones(1, dtype=torch.bool, device=keys.device)
     is_start = torch.cat([first, in_order[1:] != in_order[:-1]])[: len(keys)]
-    starts = places_of(is_start, capacity + 1)
+    starts = true_positions(is_start, capacity + 1)
     with_end = functional.pad(in_order, (0, 1), value=end)
     return Segments(with_end[starts[:-1]].long(), starts, in_order, order, end)
 

@@ -50,7 +50,7 @@ def unknown_rule(rule: RowRule) -> InputError:
     )
 
 
-def places_of(marks: Tensor, count: int) -> Tensor:
+def true_positions(marks: Tensor, count: int) -> Tensor:
     """Return the positions of the first `count` True marks: `[count]`, int64.
 
     If there are fewer, the remaining positions are `len(marks)`.
@@ -80,7 +80,7 @@ def sums_in_pieces(rows: Tensor, sources: Tensor, starts: Tensor, segment: Tenso
     place = torch.arange(count, device=rows.device)
     is_start = (place - starts[segment]) % _PIECE_ROWS == 0
     # A segment of n places has at most n / _PIECE_ROWS + 1 pieces.
-    piece_starts = places_of(is_start, count // _PIECE_ROWS + length)
+    piece_starts = true_positions(is_start, count // _PIECE_ROWS + length)
     pieces = functional.embedding_bag(sources, rows, piece_starts, mode="sum")
     # Unused pieces would all be in the last segment's bag, and most of a batch's capacity may be
     # unused. They get bags of their own.

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distrain.prep.features.bad_values import BadValues, Places, places_of
+from distrain.prep.features.bad_values import BadValues, Places, true_positions
 from distrain.prep.features.document import FormatSpec
 from distrain.prep.features.numerals import EXACT_DOUBLES, integers_of, numbers_of
 from distrain.prep.features.times import is_time, times_of
@@ -211,7 +211,7 @@ def _odd_among(values: pa.Array, convert: Callable[[pa.Array], pa.Array]) -> Pla
     except BadValues as bad:
         return bad.places
     is_number = pa.types.is_floating(found.type)
-    return places_of(pc.invert(pc.is_finite(found))) if is_number else np.zeros(0, np.int64)
+    return true_positions(pc.invert(pc.is_finite(found))) if is_number else np.zeros(0, np.int64)
 
 
 def _without(values: pa.Array, places: Places) -> pa.Array:

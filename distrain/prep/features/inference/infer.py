@@ -52,7 +52,7 @@ from distrain.prep.features.inference.suggest import (
     with_further,
     without_hashed,
 )
-from distrain.prep.features.inference.user_choices import Asked
+from distrain.prep.features.inference.user_choices import UserChoices
 from distrain.prep.features.partitions import partitions_of, with_partitions
 from distrain.prep.features.table_file import TableFile, holds_criteo_lines, look_at
 from distrain.prep.features.targets import TargetSpec, known_name
@@ -292,7 +292,7 @@ class Inferred:
 
 def infer_features(
     files: Sequence[InputFile],
-    asked: Asked = Asked(),  # noqa: B008
+    choices: UserChoices = UserChoices(),  # noqa: B008
     most_rows: int = SAMPLE_ROWS,
     *,
     skip_bad_lines: bool = False,
@@ -300,7 +300,7 @@ def infer_features(
     """Infer the kind of each column from some rows, and return a features document.
 
     Args:
-        asked: The user's decisions. The targets and the weight that it names are read completely
+        choices: The user's decisions. The targets and the weight that it names are read completely
             from parquet of up to 16 GiB, because the sample may lack classes, or have only equal
             values.
         most_rows: Maximum number of sampled rows.
@@ -321,29 +321,29 @@ def infer_features(
         kept = np.delete(np.arange(sample.table.num_rows), odd_rows)
         values = {name: one.take(pa.array(kept)) for name, one in held.items()}
         columns = [_facts_of(name, one, sample) for name, one in values.items()]
-    weights = [asked.weight] if asked.weight else []
-    whole, origins_of_whole = _whole_columns(sample, files, [*asked.targets, *weights])
+    weights = [choices.weight] if choices.weight else []
+    whole, origins_of_whole = _whole_columns(sample, files, [*choices.targets, *weights])
     known_whole = [
         replace(_facts_of(one.name, whole[one.name], sample), is_of_all_rows=True)
         if one.name in whole
         else one
         for one in columns
     ]
-    weight = asked.weight_of(known_whole)
-    if asked.targets:
-        target, more = asked.targets_of(known_whole, values | whole)
+    weight = choices.weight_of(known_whole)
+    if choices.targets:
+        target, more = choices.targets_of(known_whole, values | whole)
     else:
         target = target_of(columns)
         more = more_targets_of(columns, target)
     taken = {target.column, *(one.column for one in more), *(weight[:1] if weight else ())}
-    split, split_reason = asked.split_of(columns, taken)
+    split, split_reason = choices.split_of(columns, taken)
     parts = split.get("column") if split and split.get("by") == "column" else None
     order = rows_by_time(columns, split)
     suggestions = [
         Suggestion(facts, left_out=SAYS_PART)
         if facts.name == parts
         else Suggestion(facts, left_out=NAMES_PART)
-        if part_for_validation(facts) is not None and not asked.ignores_parts
+        if part_for_validation(facts) is not None and not choices.ignores_parts
         else suggestion_of(facts, sample.file.has_types_in(facts.name), order)
         for facts in columns
         if facts.name not in taken

@@ -53,7 +53,7 @@ class OddValues:
     remedies: tuple[Remedy, ...] = ()  # besides corrections, if `prep` stops
 
     @property
-    def told(self) -> str:
+    def warning_text(self) -> str:
         """The warning about these values, as text."""
         place = "".join(f", {key} {value}" for key, value in self.where.items())
         use = "left out" if self.read_as == "nothing" else f"read as {self.read_as}"

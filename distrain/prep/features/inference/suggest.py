@@ -80,15 +80,15 @@ class Target:
     reason: str
 
 
-class Gaps(NamedTuple):
+class MissingTargets(NamedTuple):
     """The treatment of rows without a target, in the document and in words."""
 
     missing: str
     told: str
 
 
-DROP = Gaps("drop", "are left out")
-UNKNOWN = Gaps("unknown", "are only used for the other targets")
+DROP = MissingTargets("drop", "are left out")
+UNKNOWN = MissingTargets("unknown", "are only used for the other targets")
 
 
 @dataclass(frozen=True)
@@ -449,12 +449,12 @@ def _by_case(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
 
 
-def share_of(part: int, whole: int) -> str:
+def percentage(part: int, whole: int) -> str:
     """Return a share in percent with up to three significant digits, 100 % only if all are meant.
 
-    >>> share_of(1, 3), share_of(1, 20_000), share_of(5, 5)
+    >>> percentage(1, 3), percentage(1, 20_000), percentage(5, 5)
     ('33.3 %', '0.005 %', '100 %')
-    >>> share_of(1999, 2000), share_of(1, 50_000_000)
+    >>> percentage(1999, 2000), percentage(1, 50_000_000)
     ('over 99.9 %', 'under 0.001 %')
     """
     value = 100 * part / whole
@@ -478,7 +478,7 @@ def _answers(facts: Facts) -> list[str]:
     return yes + [other for text, other in permutations(facts.pair) if text.lower() in _NO]
 
 
-def pair_target(facts: Facts, reason: str, gaps: Gaps = DROP) -> Target:
+def pair_target(facts: Facts, reason: str, gaps: MissingTargets = DROP) -> Target:
     """Return the binary target of a column with two values.
 
     The class 1 is the value that means yes. Without such a value it is the larger number, or the
@@ -494,7 +494,7 @@ def pair_target(facts: Facts, reason: str, gaps: Gaps = DROP) -> Target:
     elif facts.kind == "number" and set(facts.pair) != {0, 1}:
         value["equals"] = max(facts.pair)
     positive = value.get("equals", max(facts.pair, key=_by_case))
-    share = share_of(facts.counts[facts.pair.index(positive)], facts.num_values)
+    share = percentage(facts.counts[facts.pair.index(positive)], facts.num_values)
     other = next(one for one in facts.pair if one != positive)
     if "equals" in value:
         value["otherwise"] = other
@@ -506,7 +506,7 @@ def pair_target(facts: Facts, reason: str, gaps: Gaps = DROP) -> Target:
 
 
 def _guess_of_many(
-    facts: Facts, gaps: Gaps = DROP, name: str = "a typical name of a target, with"
+    facts: Facts, gaps: MissingTargets = DROP, name: str = "a typical name of a target, with"
 ) -> Target:
     name = f"{name} {facts.distinct:,} "
     if facts.is_whole and facts.distinct <= FEW_NUMBERS and not facts.is_clipped:
@@ -523,7 +523,7 @@ def _guess_of_many(
 
 
 def target_of_many(
-    facts: Facts, classes: Sequence[Any] | None, reason: str, gaps: Gaps = DROP
+    facts: Facts, classes: Sequence[Any] | None, reason: str, gaps: MissingTargets = DROP
 ) -> Target:
     """Return a multiclass target with these classes in order; if `None`, a regression target.
 
@@ -542,7 +542,7 @@ def target_of_many(
         value["classes"], reason = list(classes), reason + "classes"
     if classes is not None and facts.few:
         shares = zip(facts.few, facts.counts, strict=True)
-        told = ", ".join(f"{one} {share_of(rows, facts.num_values)}" for one, rows in shares)
+        told = ", ".join(f"{one} {percentage(rows, facts.num_values)}" for one, rows in shares)
         reason += f": {told}"
     if facts.has_gaps:
         value["missing"] = gaps.missing
@@ -690,7 +690,7 @@ def _why_no_time(columns: Sequence[Facts]) -> str:
         return "no column of times was found"
     first = next((facts for facts in times if facts.has_gaps), times[0])
     if first.has_gaps:
-        share = share_of(first.missing + len(first.odd), first.num_rows)
+        share = percentage(first.missing + len(first.odd), first.num_rows)
         return f"{first.name} has no time in {share} of the rows, so rows cannot be split by it"
     return f"{first.name} has {first.distinct} different times, too few to split rows by"
 

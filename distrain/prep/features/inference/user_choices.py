@@ -10,13 +10,13 @@ from typing import Any, Literal, get_args
 import pyarrow as pa
 
 from distrain.errors import DataError, InputError
-from distrain.formatting import some
+from distrain.formatting import join_names
 from distrain.prep.features.bad_values import BadValues, guess
 from distrain.prep.features.inference.column_facts import FEW_NUMBERS, Facts
 from distrain.prep.features.inference.suggest import (
     DROP,
     UNKNOWN,
-    Gaps,
+    MissingTargets,
     Target,
     pair_target,
     split_by,
@@ -33,7 +33,7 @@ _MOST_CLASSES = 10_000
 
 
 @dataclass(frozen=True)
-class Asked:
+class UserChoices:
     """The user's decisions; everything else is inferred from the sample."""
 
     targets: tuple[str, ...] = ()  # columns to predict, the first one first; guessed if empty
@@ -65,7 +65,7 @@ class Asked:
         if len({*self.targets}) < len(self.targets):
             raise InputError(
                 "a target is named twice",
-                where={"column": some(self.targets, SHOWN_COLUMNS)},
+                where={"column": join_names(self.targets, SHOWN_COLUMNS)},
                 hint="Name each target once.",
             )
         roles = [*self.targets, *(name for name in (self.time, self.weight) if name)]
@@ -179,12 +179,12 @@ def _named(columns: Sequence[Facts], name: str) -> Facts:
     known = [facts.name for facts in columns]
     raise DataError(
         f"the table has no column {name!r}{guess(name, known)}",
-        where={"column": name, "columns": some(known, SHOWN_COLUMNS)},
+        where={"column": name, "columns": join_names(known, SHOWN_COLUMNS)},
         hint="Name one of its columns.",
     )
 
 
-def _target(facts: Facts, task: Task | None, values: pa.Array, gaps: Gaps) -> Target:
+def _target(facts: Facts, task: Task | None, values: pa.Array, gaps: MissingTargets) -> Target:
     is_pair = bool(facts.pair)
     are_classes = facts.is_whole and not facts.is_clipped
     is_few = are_classes and facts.distinct <= FEW_NUMBERS

@@ -34,7 +34,7 @@ from distrain.service.api.streams.artifacts import is_named
 from distrain.service.api.streams.stream_state import streams_of
 from distrain.service.api.submission import bad_spec, check_priority, quota_for
 from distrain.service.decisions.api_values import STATES
-from distrain.service.store.errors import NotNow
+from distrain.service.store.errors import WrongState
 from distrain.service.store.listing import JobFilter
 from distrain.service.values import Job, Phase
 
@@ -193,7 +193,7 @@ def change_job(
     audit_note(call.request).details = body.model_dump(include={"priority"})
     try:
         job = call.store.change(job.id, rev=rev, priority=body.priority, tags=body.tags)
-    except NotNow as error:
+    except WrongState as error:
         code = "final" if job.phase is Phase.FINAL else "conflict"
         raise Problem(code, error.message, hint=error.hint) from error
     return _shown(call.service, job, response)

@@ -37,7 +37,7 @@ from distrain.service.api.submission import (
     request_sha256,
 )
 from distrain.service.store.auditing import AuditEntry
-from distrain.service.store.errors import NotNow
+from distrain.service.store.errors import WrongState
 from distrain.service.store.store import Store
 from distrain.service.values import Job, Phase
 
@@ -138,7 +138,7 @@ def resume(job_id: PathId, body: ResumeRequest, call: Call) -> Response:
     audit_entry = _audit_entry_about(call, before)
     try:
         job, is_new = call.store.resume(before.id, document, ranks, body.resumes, audit_entry)
-    except NotNow as error:
+    except WrongState as error:
         code = "conflict" if before.phase is Phase.FINAL else "not_final"
         raise Problem(code, error.message, hint=error.hint) from error
     audit_note(call.request).written = is_new

@@ -64,8 +64,8 @@ class EventFeed:
                 self._task = None
                 self._events.clear()
 
-    async def after(self, seq: int, within_s: float) -> list[Event]:
-        """Return at most 1000 events after the number `seq`; wait for them at most `within_s`.
+    async def after(self, seq: int, timeout_s: float) -> list[Event]:
+        """Return at most 1000 events after the number `seq`; wait for them at most `timeout_s`.
 
         Returns [] if there are none, or if the feed was stopped. Raises FellBehind if the first of
         these events is no longer in memory.
@@ -73,7 +73,7 @@ class EventFeed:
         if seq >= self.position:
             news = self._news
             try:
-                async with asyncio.timeout(max(within_s, 0.0)):
+                async with asyncio.timeout(max(timeout_s, 0.0)):
                     await news.wait()
             except TimeoutError:
                 return []

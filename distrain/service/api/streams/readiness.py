@@ -49,17 +49,17 @@ class Places:
         self._folders = folders
         self._calls = {path: BoundedCalls("disk-space") for path in folders.values()}
 
-    def disk_spaces(self, within_s: float = WAIT_S) -> dict[str, tuple[int, int] | None]:
+    def disk_spaces(self, timeout_s: float = WAIT_S) -> dict[str, tuple[int, int] | None]:
         """Return each folder's `disk_space` by the folder's name.
 
-        The value is `None` if the filesystem failed or did not answer within `within_s`.
+        The value is `None` if the filesystem failed or did not answer within `timeout_s`.
         """
-        spaces = {path: self._space(path, within_s) for path in self._calls}
+        spaces = {path: self._space(path, timeout_s) for path in self._calls}
         return {name: spaces[path] for name, path in self._folders.items()}
 
-    def _space(self, path: Path, within_s: float) -> tuple[int, int] | None:
+    def _space(self, path: Path, timeout_s: float) -> tuple[int, int] | None:
         try:
-            return self._calls[path].result(partial(disk_space, path), within_s)
+            return self._calls[path].result(partial(disk_space, path), timeout_s)
         except (NoAnswer, OSError):
             return None
 
