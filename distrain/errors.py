@@ -273,7 +273,7 @@ class ErrorCollector:
     >>> with mistakes.collected():
     ...     raise OutputError("could not write")
     >>> try:
-    ...     mistakes.raise_found()
+    ...     mistakes.raise_collected()
     ... except InputError as error:
     ...     print(error)
     2 mistakes:
@@ -306,7 +306,7 @@ class ErrorCollector:
         )
         self.found.append(error)
 
-    def raise_found(self) -> None:
+    def raise_collected(self) -> None:
         """Raise the collected errors, if any: one unchanged, several joined into one error.
 
         The joined error has the errors' type if all have the same one, else it is an `InputError`.

@@ -222,7 +222,7 @@ def ranks(device: str, rows: int) -> Figures:
             )
             fixed = FixedTables(tables, SparseOptimizer(tables, "sgd"), rows)
             if fixed.needs_requests:  # these ids are more diverse than the planned capacity expects
-                fixed.make_capacity(fixed.request_rows(ids)[0].tolist())
+                fixed.raise_capacity(fixed.request_rows(ids)[0].tolist())
 
             def step(fixed: FixedTables = fixed) -> None:
                 padded = (

@@ -26,7 +26,7 @@ from distrain.client.retries import (
     is_permanent,
     json_of,
     retry_after_s,
-    why_again,
+    retry_reason,
 )
 from distrain.client.service_target import ServiceTarget
 from distrain.jobs.api_answers import Problem
@@ -163,7 +163,7 @@ class Connection:
         """
         retries, began_s = self.retries, time.monotonic()
         tries = Retrying(
-            retry=lambda state: bool(_why_again(state, call)),
+            retry=lambda state: bool(_retry_reason(state, call)),
             wait=lambda state: retries.pause_s(state.attempt_number, _asked_s(state)),
             stop=_stop(retries),
             before_sleep=lambda state: self._tell_why(state, call),
@@ -183,7 +183,7 @@ class Connection:
 
     def _tell_why(self, state: RetryCallState, call: Call) -> None:
         if self._on_retry is not None and state.next_action is not None:
-            why = self._target.hidden(_why_again(state, call))
+            why = self._target.hidden(_retry_reason(state, call))
             self._on_retry(f"{why}; again in {state.next_action.sleep:.1f} s")
 
     def _send(self, call: Call, *, read: bool) -> httpx2.Response:
@@ -236,12 +236,12 @@ def _stop(retries: Retries) -> Any:
     return stop_before_delay(retries.for_s) | (stop_after_attempt(most) if most else stop_never)
 
 
-def _why_again(state: RetryCallState, call: Call) -> str:
+def _retry_reason(state: RetryCallState, call: Call) -> str:
     """Return why a call should be retried; "" if it should not, or must not be repeated."""
     assert state.outcome is not None
     error = state.outcome.exception()
     if error is None:
-        return why_again(state.outcome.result()) if call.repeats else ""
+        return retry_reason(state.outcome.result()) if call.repeats else ""
     may = isinstance(error, UNSENT) or (isinstance(error, httpx2.TransportError) and call.repeats)
     return _words(error) if may and not is_permanent(error) else ""
 

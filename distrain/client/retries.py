@@ -52,7 +52,7 @@ class Retries:
         return max(own_s * (0.5 + self.draw() / 2), later_s)
 
 
-def why_again(answer: httpx2.Response) -> str:
+def retry_reason(answer: httpx2.Response) -> str:
     """Return why a request should be retried after this response; "" if it should not.
 
     It should after the statuses of `_LATER`. A GET should also after a 500 whose body is not JSON.

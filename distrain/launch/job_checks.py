@@ -84,7 +84,7 @@ class JobChecks:
         folders = [partial(_check_folder, name=name) for name in ("cache_dir", "shuffle_dir")]
         passes(_check_run_dir, _check_checkpoint_dir, *folders, _check_sinks)
         if not files_exist:  # later checks read the data, and their imports take seconds
-            mistakes.raise_found()
+            mistakes.raise_collected()
         model_can_be_built = passes(_choose_device, _check_function)
         passes(_check_owner)
         fields_are_good = passes(_check_fields)
@@ -94,7 +94,7 @@ class JobChecks:
             if model_can_be_built:
                 passes(_check_model, _check_warm_start)
             passes(_check_metrics, _check_resumable)
-        mistakes.raise_found()
+        mistakes.raise_collected()
         unchecked = _not_checked(self.spec) if self.elsewhere else []
         self.notes = [
             *unchecked,

@@ -103,7 +103,7 @@ class Search:
     # space.
     trials: int
     # `FIELD=LOW..HIGH`, on a logarithmic scale for numbers above 0, or `FIELD=A,B,C`; empty for
-    # `usual_space`
+    # `default_space`
     space: tuple[str, ...] = ()
     scheduler: str | None = None
 
@@ -118,7 +118,7 @@ class Search:
         """
         optuna = _optuna()
         metric = self._metric()
-        space = distributions(self.spec, self.space or usual_space(self.spec))
+        space = distributions(self.spec, self.space or default_space(self.spec))
         # An unusable spec must not leave a search folder.
         rows = None if self.folder.exists() else self._checked_rows(space)
         claim_folder(
@@ -136,7 +136,7 @@ class Search:
             study_name="trials",
             load_if_exists=True,
             direction="maximize" if _best(metric) is max else "minimize",
-            pruner=optuna.pruners.NopPruner(),  # `_falls_behind` decides
+            pruner=optuna.pruners.NopPruner(),  # `_is_pruned` decides
         )
         if not study.trials:
             study.enqueue_trial(_values_of(self.spec, space))
@@ -174,7 +174,7 @@ class Search:
     def _metric(self) -> str:
         spec, model = self.spec, self.spec.model.model_dump(mode="json")
         metric = spec.best_metric
-        if self.of_windows:
+        if self.uses_windows:
             metric = judging_metric(model) or "log_loss"
         elif metric is None or not (spec.data.valid and spec.evaluate.every_steps):
             raise SpecError(
@@ -189,7 +189,7 @@ class Search:
         return metric.removeprefix(f"{main}.")  # its metrics have no prefix
 
     @property
-    def of_windows(self) -> bool:
+    def uses_windows(self) -> bool:
         """Whether trials are compared by metrics of windows, scored before training on them."""
         retrieves = is_retrieval(self.spec.model.model_dump())
         return self.spec.evaluate.next_window and self.spec.best_metric is None and not retrieves
@@ -197,14 +197,14 @@ class Search:
     def _validations(self, records: Iterable[Record], metric: str) -> dict[object, float]:
         """Return the metric's values in `records`, by the step of the validation.
 
-        With `of_windows` the keys are windows' names, and each value is the metric over all windows
-        up to that one. Records without the metric are skipped.
+        With `uses_windows` the keys are windows' names, and each value is the metric over all
+        windows up to that one. Records without the metric are skipped.
         """
         values: dict[object, float | None] = {}
         for one in records:
-            if self.of_windows and one.window:
+            if self.uses_windows and one.window:
                 values[one.window] = (one.progressive or {}).get(metric)
-            elif not self.of_windows and one.split == "valid":
+            elif not self.uses_windows and one.split == "valid":
                 values[one.step] = one.loss if metric == "log_loss" else one.value(metric)
         return {place: value for place, value in values.items() if value is not None}
 
@@ -229,7 +229,7 @@ class Search:
                 if number not in reported:
                     reported[number] = value
                     trial.report(value, number)
-                if _falls_behind(value, number, before, best_of):
+                if _is_pruned(value, number, before, best_of):
                     raise _PrunedError
 
         try:
@@ -247,7 +247,7 @@ class Search:
             say(f"trial {trial.number + 1} cannot be trained: {error.message}")
             state = "FAIL"
         scores = [*self._validations(read_records(paths), metric).values()]
-        best = best_of(scores[-1:] if self.of_windows else scores, default=None)
+        best = best_of(scores[-1:] if self.uses_windows else scores, default=None)
         if state == "COMPLETE" and not scores:
             say(f"trial {trial.number + 1} failed: no validation has a value of {metric}")
             state = "FAIL"
@@ -277,7 +277,7 @@ class Search:
         return result
 
 
-def usual_space(spec: JobSpec) -> tuple[str, ...]:
+def default_space(spec: JobSpec) -> tuple[str, ...]:
     """Return the default search space, as texts for `Search.space`.
 
     Its fields are the learning rate, the embedding and hidden widths, dropout and the batch size,
@@ -285,7 +285,7 @@ def usual_space(spec: JobSpec) -> tuple[str, ...]:
     65,536 on is not searched.
 
     >>> spec = parse_spec({"data": {"train": "t"}, "model": {"kind": "dlrm"}})
-    >>> usual_space(spec)
+    >>> default_space(spec)
     ('train.optimizer.lr=0.002..0.05', 'model.embedding_dim=8,16,32')
     """
     lr, batch, fields = spec.train.optimizer.lr, spec.train.global_batch_size, _fields(spec)
@@ -388,7 +388,7 @@ def _check_same_rows(study: optuna.Study, rows: str, folder: Path) -> None:
         )
 
 
-def _falls_behind(
+def _is_pruned(
     value: float,
     number: int,
     before: Iterable[Mapping[int, float]],

@@ -32,5 +32,5 @@ def check_on_worker(
             mistakes.add_json(of_worker, on="a worker")
         else:
             mistakes.add_json({"message": one.detail}, at=one.pointer)
-    mistakes.raise_found()
+    mistakes.raise_collected()
     return checked.notes

@@ -64,7 +64,7 @@ class CpuBackend:
         return len(self._lists)
 
     def new_block(self, num_rows: int) -> Block:
-        return self._pool.lend(num_rows)
+        return self._pool.allocate(num_rows)
 
     def expect(self, groups: Iterator[RowGroup | None]) -> Expected:
         return self._source.expect(groups)

@@ -50,7 +50,7 @@ class HostMemory:
         # reference, possibly while that thread holds the lock.
         self._lock = threading.RLock()
 
-    def lend(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    def allocate(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         """Return an uninitialised tensor, aligned to 64 bytes."""
         owner = self._idle_or_new(_num_bytes(shape, dtype) + _ALIGNMENT_BYTES)
         # NumPy's views refer to the array that owns their memory. If `lent` were a view of `owner`,
@@ -103,7 +103,7 @@ class Slab:
         self._memory = empty((0,), torch.uint8)
         self._is_locked = False
 
-    def lend(self, num_bytes: int, device: torch.device) -> Tensor:
+    def allocate(self, num_bytes: int, device: torch.device) -> Tensor:
         """Return `num_bytes` uninitialised bytes, uint8, page-locked if the device is a GPU."""
         locked = device.type == "cuda"
         if len(self._memory) < num_bytes or self._is_locked < locked:
@@ -116,10 +116,10 @@ class Slab:
                 self._memory = empty(size, torch.uint8)
         return self._memory[:num_bytes]
 
-    def lend_as(self, values: Tensor, rows: int, device: torch.device) -> Tensor:
+    def allocate_like(self, values: Tensor, rows: int, device: torch.device) -> Tensor:
         """Return the slab's memory as `rows` rows with the dtype and the row shape of `values`."""
         shape = (rows, *values.shape[1:])
-        return self.lend(_num_bytes(shape, values.dtype), device).view(values.dtype).view(shape)
+        return self.allocate(_num_bytes(shape, values.dtype), device).view(values.dtype).view(shape)
 
     def on_host(self, values: Tensor, *, non_blocking: bool = False) -> Tensor:
         """Return a copy of the values in this slab; if they are on the host already, return them.
@@ -129,7 +129,7 @@ class Slab:
         if values.is_cpu:
             return values
         rows = len(values) if values.dim() else 1
-        lent = self.lend_as(values, rows, values.device).view(values.shape)
+        lent = self.allocate_like(values, rows, values.device).view(values.shape)
         return lent.copy_(values, non_blocking=non_blocking)
 
 

@@ -36,7 +36,7 @@ from distrain.models.click_model import ClickModel, Ensemble
 from distrain.models.embeddings.canonical_state import canonical_weights
 from distrain.models.embeddings.collection import EmbeddingCollection
 from distrain.models.embeddings.columns import Combiner, table_places
-from distrain.models.tensor_file import OneWriter, Slabs, TensorFile, put_rows, write_tensors
+from distrain.models.tensor_file import RankZeroWriter, Slabs, TensorFile, put_rows, write_tensors
 from distrain.schema.column import Tags
 from distrain.schema.schema import Schema
 from distrain.storage.outputs import atomic_dir
@@ -132,7 +132,7 @@ def save_model(
     tensors = model_tensors(model)
     tables = model.embeddings
     collective = any(not isinstance(t, Tensor) and t.shared for t in tensors.values())
-    with OneWriter(tables.peers, tables.peers.device, collective=collective) as writer:
+    with RankZeroWriter(tables.peers, tables.peers.device, collective=collective) as writer:
         if not writer.writes:
             write_tensors(None, tensors, writer, after_slab)
             return

@@ -24,14 +24,14 @@ from distrain.loader.host_memory import empty
 from distrain.models.embeddings.peers import Peers
 
 
-class OneWriter(AbstractContextManager["OneWriter"]):
+class RankZeroWriter(AbstractContextManager["RankZeroWriter"]):
     """Context for a file that rank 0 writes with data from all ranks: all succeed, or all fail.
 
     If the disk of rank 0 is full, the other ranks would otherwise wait for it forever. So rank 0
     reports before each collective operation whether it continues, and at the end whether it has
     written everything::
 
-        with OneWriter(peers, device, collective=True) as writer:
+        with RankZeroWriter(peers, device, collective=True) as writer:
             for ...:
                 writer.go_on()
                 ...             # a collective operation
@@ -144,7 +144,7 @@ class Slabs(Protocol):
 def write_tensors(
     path: Path | None,
     tensors: Mapping[str, Tensor | Slabs],
-    writer: OneWriter,
+    writer: RankZeroWriter,
     after_slab: Callable[[], None] = lambda: None,
 ) -> None:
     """Write a safetensors file; a collective operation if a tensor is shared.
@@ -276,7 +276,7 @@ def header_of(tensors: Mapping[str, Tensor | Slabs], align_bytes: int = 8) -> by
     return len(text).to_bytes(8, "little") + text
 
 
-def _slabs(tensor: Tensor | Slabs, writer: OneWriter) -> Iterator[Tensor | None]:
+def _slabs(tensor: Tensor | Slabs, writer: RankZeroWriter) -> Iterator[Tensor | None]:
     if isinstance(tensor, Tensor):
         yield tensor.detach().cpu().contiguous() if writer.writes else None
         return

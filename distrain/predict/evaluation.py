@@ -30,7 +30,7 @@ from distrain.prep.vocabulary import is_text
 from distrain.schema.column import Tags
 from distrain.schema.schema import Schema
 from distrain.storage.inputs import PARQUET_SUFFIXES, InputFile, list_inputs, open_input
-from distrain.train.loop.evaluation import count_in, finite_metrics, main_rows, not_bounded
+from distrain.train.loop.evaluation import aucs_above_bound, count_in, finite_metrics, main_rows
 from distrain.train.step.device_metrics import DeviceTargets
 
 MAX_AUC_BOUND = 1e-3
@@ -111,7 +111,7 @@ def evaluate_saved(
     main, name = binned.main, binned.main_name or ""
     report = BinaryReport(binned.rows, 0) if main is None else main.compute()
     report = replace(report, targets=binned.figures())
-    wide = not_bounded(binned, max_auc_bound)
+    wide = aucs_above_bound(binned, max_auc_bound)
     if main is not None and (report.average_precision_bound or 0.0) > max_auc_bound:
         wide[name] = main.counted is not None
     if not wide:

@@ -53,7 +53,7 @@ class BackgroundWriter:
             work()
 
 
-class Inbox(Generic[Item]):
+class BoundedQueue(Generic[Item]):
     """A bounded queue of items to write.
 
     If the waiting items exceed `limit_bytes`, the oldest are dropped, except the first and the

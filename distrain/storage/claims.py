@@ -244,10 +244,10 @@ class Claim:
                 where={"path": self.url},
                 hint="Nothing was written to the output; start again.",
             )
-        return being_made(self.url, current)
+        return in_progress_error(self.url, current)
 
 
-def being_made(url: str, state: OutputState) -> OutputError:
+def in_progress_error(url: str, state: OutputState) -> OutputError:
     now_s = time.time()
     age_s = max(0.0, now_s - state.alive_s)
     return OutputError(

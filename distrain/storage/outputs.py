@@ -19,11 +19,11 @@ from pathlib import Path
 from distrain.errors import OutputError
 from distrain.storage.folder import sync_path
 from distrain.storage.os_errors import TOO_MANY_OPEN
-from distrain.storage.prefixes import atomic_prefix, check_prefix, held_prefix
+from distrain.storage.prefixes import atomic_prefix, check_prefix, temporary_prefix
 from distrain.storage.unfinished import (
+    check_not_in_progress,
     make_locked,
     partial_name,
-    refuse_if_being_made,
     remove_aside,
     remove_left,
     remove_unfinished_files,
@@ -169,7 +169,7 @@ def atomic_dir(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
         with translated_errors(final), contextlib.ExitStack() as held:
             check_free(final, replace)
             held.enter_context(make_locked(partial))
-            refuse_if_being_made(final, own=partial)
+            check_not_in_progress(final, own=partial)
             remove_left(final, own=partial)
             _refuse_taken(final, replace)  # again: `remove_left` may have restored a folder
             yield partial
@@ -207,7 +207,7 @@ def check_free(path: str | Path, replace: bool) -> None:
     _refuse_url(final)
     with translated_errors(final):
         _refuse_taken(final, replace)
-        refuse_if_being_made(final)
+        check_not_in_progress(final)
 
 
 def check_output(path: str | Path, replace: bool) -> None:
@@ -314,7 +314,7 @@ def scratch_folder(place: str | Path) -> Iterator[str]:
     `place` are removed.
     """
     if is_remote(place):
-        with held_prefix(str(place)) as url:
+        with temporary_prefix(str(place)) as url:
             yield url
         return
     final = Path(place).absolute() / _NAME

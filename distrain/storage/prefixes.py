@@ -20,7 +20,7 @@ from distrain.storage.claims import (
     STATE_FILE,
     Claim,
     OutputState,
-    being_made,
+    in_progress_error,
     read_state,
 )
 from distrain.storage.folder import filesystem_of, open_folder
@@ -47,7 +47,7 @@ def atomic_prefix(url: str) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def held_prefix(folder: str) -> Iterator[str]:
+def temporary_prefix(folder: str) -> Iterator[str]:
     """Context manager of a new temporary prefix below the URL `folder`, removed at the end.
 
     At the start, the temporary prefixes that dead processes have left there are removed.
@@ -159,7 +159,7 @@ def _found(url: str) -> tuple[OutputState | None, str]:
             )
         return None, ""
     if state.left_s(time.time()) > 0:
-        raise being_made(url, state)
+        raise in_progress_error(url, state)
     if state.state == MADE:
         raise OutputError(
             "the output exists already",

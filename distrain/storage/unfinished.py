@@ -78,7 +78,7 @@ def make_locked(partial: Path) -> Iterator[None]:
             new.rmdir()
 
 
-def refuse_if_being_made(final: Path, own: Path | None = None) -> None:
+def check_not_in_progress(final: Path, own: Path | None = None) -> None:
     """Raise an `OutputError` if another process is making `final`, except in the folder `own`."""
     for folder in _unfinished(final):
         if folder != own and _lock(folder) == "held":

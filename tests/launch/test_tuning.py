@@ -20,7 +20,7 @@ from distrain.jobs.job_view import record_from_json
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec import JobSpec, dump_yaml, load_spec, parse_spec
 from distrain.launch import tuning
-from distrain.launch.tuning import Search, distributions, usual_space, with_values
+from distrain.launch.tuning import Search, default_space, distributions, with_values
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -89,7 +89,7 @@ def test_a_space_is_ranges_and_choices_of_fields_that_the_spec_has() -> None:
     found = with_values(spec, {"train.global_batch_size": "128", "model.hidden": "[8, 4]"})
     assert (found.evaluate.every_steps, found.train.schedule.decay_start_step) == (15, 50)
     assert found.model.hidden == (8, 4)
-    space: dict[str, Any] = dict(distributions(spec, usual_space(spec)))
+    space: dict[str, Any] = dict(distributions(spec, default_space(spec)))
     assert space["train.global_batch_size"].choices == ("32", "64", "128")
     assert space["model.hidden"].choices[0] == "[128, 128, 128]"
     assert (space["train.optimizer.lr"].low, space["train.optimizer.lr"].log) == (0.002, True)

@@ -85,7 +85,7 @@ def test_a_pool_lends_no_memory_twice_at_a_time() -> None:
     lent: dict[int, np.ndarray] = {}
     parts: dict[int, np.ndarray] = {}
     for number in range(300):
-        block = pool.lend(int(rng.integers(0, 50)))
+        block = pool.allocate(int(rng.integers(0, 50)))
         block[:] = number
         lent[number] = block
         if rng.random() < 0.5:  # only a part of it is kept
@@ -99,10 +99,10 @@ def test_a_pool_lends_no_memory_twice_at_a_time() -> None:
 
 def test_no_more_blocks_are_kept_than_a_loader_needs() -> None:
     pool = BlockPool(3, most_idle=2)
-    gathered = [pool.lend(5) for _ in range(10)]
+    gathered = [pool.allocate(5) for _ in range(10)]
     owners = {block.ctypes.data for block in gathered}
     gathered.clear()
-    again = [pool.lend(5) for _ in range(2)]
+    again = [pool.allocate(5) for _ in range(2)]
     assert {block.ctypes.data for block in again} <= owners
     assert not pool._idle
 
@@ -128,4 +128,4 @@ def test_an_epoch_that_is_ended_early_gives_back_its_memory_at_once(loader: Load
 @pytest.mark.parametrize("num_rows", [2**40, 2**56])
 def test_memory_that_is_not_there_is_a_memory_error(num_rows: int) -> None:
     with pytest.raises(MemoryError):
-        BlockPool(40).lend(num_rows)
+        BlockPool(40).allocate(num_rows)

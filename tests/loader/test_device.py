@@ -36,7 +36,7 @@ LAYOUT = BatchLayout.of(COLUMNS)
 
 
 def make_batch(pool: BlockPool, num_rows: int = 7, seed: int = 0) -> Batch:
-    block = torch.from_numpy(pool.lend(num_rows))
+    block = torch.from_numpy(pool.allocate(num_rows))
     generator = torch.Generator().manual_seed(seed)
     block.copy_(torch.randint(0, 2**31 - 1, block.shape, dtype=torch.int32, generator=generator))
     return LAYOUT.batch(block)
@@ -235,14 +235,14 @@ def test_leaving_early_drops_everything(
 ) -> None:
     loader = Loader(dataset, batch_size=8, prefetch_batches=3)
     lent = []
-    lend = loader._pool.lend
+    allocate = loader._pool.allocate
 
     def noting(num_rows: int) -> Any:
-        block = lend(num_rows)
+        block = allocate(num_rows)
         lent.append(weakref.ref(block))
         return block
 
-    monkeypatch.setattr(loader._pool, "lend", noting)
+    monkeypatch.setattr(loader._pool, "allocate", noting)
     with loader.epoch(0) as batches:
         assert next(batches).num_rows == 8
     assert len(on_device.followed) == 1

@@ -37,7 +37,7 @@ def use_a_pool(number):
 
     def borrow():
         for _ in range(8):
-            blocks.append(pool.lend(16_000))
+            blocks.append(pool.allocate(16_000))
             blocks[-1][:] = 1
             arrays.append(np.ones(40_000 + number))
 

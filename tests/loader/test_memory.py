@@ -56,8 +56,8 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Held:
             counted.pools.append(self)
             self._numbers = iter(range(10**9))
 
-        def lend(self, num_rows: int) -> Any:
-            block = super().lend(num_rows)
+        def allocate(self, num_rows: int) -> Any:
+            block = super().allocate(num_rows)
             key = next(self._numbers)
             counted.lent(key)
             weakref.finalize(block.base, counted.dropped, key)

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from distrain.errors import DataError
 from distrain.models import tensor_file
 from distrain.models.embeddings import Peers
-from distrain.models.tensor_file import OneWriter, TensorFile, put_rows, write_tensors
+from distrain.models.tensor_file import RankZeroWriter, TensorFile, put_rows, write_tensors
 
 DTYPES = [
     torch.float64,
@@ -61,7 +61,7 @@ def bits(values):
 
 
 def write(path, tensors):
-    write_tensors(path, tensors, OneWriter(Peers(), torch.device("cpu"), collective=False))
+    write_tensors(path, tensors, RankZeroWriter(Peers(), torch.device("cpu"), collective=False))
 
 
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8).filter(

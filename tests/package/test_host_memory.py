@@ -60,10 +60,12 @@ def test_a_slab_is_page_locked_for_a_gpu_and_used_again(monkeypatch: pytest.Monk
     monkeypatch.setattr(torch, "empty", fake)
     gpu, host = torch.device("cuda", 1), torch.device("cpu")
     slab = Slab(least_bytes=100)
-    first = slab.lend(10, gpu)
-    assert slab.lend(90, gpu).data_ptr() == first.data_ptr() == slab.lend(100, host).data_ptr()
+    first = slab.allocate(10, gpu)
+    assert (
+        slab.allocate(90, gpu).data_ptr() == first.data_ptr() == slab.allocate(100, host).data_ptr()
+    )
     assert asked == [True]
-    slab.lend(101, gpu)
+    slab.allocate(101, gpu)
     assert asked == [True, True]
-    assert Slab().lend(7, host).shape == (7,)
+    assert Slab().allocate(7, host).shape == (7,)
     assert asked == [True, True]

@@ -29,7 +29,7 @@ def names(folder: Path) -> list[str]:
 
 
 @contextmanager
-def being_made(final: Path) -> Iterator[str]:
+def in_progress_error(final: Path) -> Iterator[str]:
     """Another process makes the folder; it is killed at the end. Yields the unfinished one."""
     process = subprocess.Popen(
         [sys.executable, "-c", _MAKER, str(final)],
@@ -50,7 +50,7 @@ def test_a_second_maker_is_refused_at_its_beginning_and_a_killed_one_is_cleared_
 ):
     final = tmp_path / "out"
     (tmp_path / ".out-other.partial-0123456789abcdef").mkdir()  # of an output of another name
-    with being_made(final) as unfinished:
+    with in_progress_error(final) as unfinished:
         for replace in (False, True):
             making = atomic_dir(final, replace=replace)
             for begin in (partial(check_free, final, replace), making.__enter__):

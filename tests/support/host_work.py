@@ -9,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from distrain.models.embeddings.kernels import made_once
+from distrain.models.embeddings.kernels import cached_tensor
 
 
 def tensors_of(some: Any) -> list[torch.Tensor]:
@@ -137,9 +137,9 @@ def played_torch() -> Iterator[PlayedDevice]:
         return made if device is None else made.to(device)
 
     no_autocast = patch.object(torch, "autocast", lambda *_, **__: nullcontext())
-    made_once.cache_clear()
+    cached_tensor.cache_clear()
     with patch.object(torch, "tensor", tensor), no_autocast, PlayedDevice() as device:
         try:
             yield device
         finally:
-            made_once.cache_clear()
+            cached_tensor.cache_clear()

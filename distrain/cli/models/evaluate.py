@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ScoringPlace:
+class ScoringBackend:
     """Scores rows in this process, on a local cluster, or on an existing cluster."""
 
     scheduler: str | None  # the address of an existing Dask cluster
@@ -230,7 +230,7 @@ def command(
 
     torch.set_num_threads(threads)
     console = progress_console()
-    saved, place = open_model(folder), ScoringPlace(scheduler, workers, batch_size)
+    saved, place = open_model(folder), ScoringBackend(scheduler, workers, batch_size)
     group = group or (time_of_raw_rows(folder, saved) if by_day else None)
     with ExitStack() as stack:
         progress = stack.enter_context(WorkProgress(console))

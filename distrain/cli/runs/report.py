@@ -65,7 +65,7 @@ def command(
       distrain report dlrm-20260301-123000-ab12
     """
     from distrain.runs.report.run_page import write_curves, write_report
-    from distrain.runs.stored.folder import fetch_run, put_pictures
+    from distrain.runs.stored.folder import fetch_run, upload_images
 
     with TemporaryDirectory(prefix="distrain-report-") as folder:
         root, page = Path(run), out
@@ -82,7 +82,7 @@ def command(
         write_report(root, page, evaluation)
         written = [str(path) for path in (page, *curves)]
         if is_remote(run):
-            put_pictures(root, run)
+            upload_images(root, run)
             written = [path.replace(folder, run.rstrip("/")) for path in written]
     print_answer(files=written)
     for path in written:

@@ -97,7 +97,7 @@ def command(
     if result.given is None:
         print_result("the given spec was not tried: its values are outside the search space")
     else:
-        judges = "windows before they are trained" if search.of_windows else "validations"
+        judges = "windows before they are trained" if search.uses_windows else "validations"
         _print_gain(result.metric, judges, result.given, result.best)
     if tested is not None:
         _print_gain(result.metric, "test rows", tested["given"], tested["best"])

@@ -13,7 +13,7 @@ from distributed.comm.addressing import get_address_host
 from distrain.diagnostics.doctor import links, probes
 from distrain.diagnostics.doctor.facts import (
     Clock,
-    ClusterSeen,
+    ClusterFacts,
     DataSeen,
     FolderSeen,
     Link,
@@ -79,19 +79,19 @@ class _Examination:
         self._listeners: list[ProcessPlace] = []
         self.ended = threading.Event()
 
-    async def run(self, run_root: str, data: str, device: str) -> ClusterSeen:
+    async def run(self, run_root: str, data: str, device: str) -> ClusterFacts:
         try:
             return await self._run(run_root, data, device)
         finally:
             await self._clean_up()
             self.ended.set()
 
-    async def _run(self, run_root: str, data: str, device: str) -> ClusterSeen:
+    async def _run(self, run_root: str, data: str, device: str) -> ClusterFacts:
         self._run_root = run_root
         everywhere = [self.scheduler, self.here, *self.workers]
         answers = await self._ask_all(everywhere, probes.look, lambda p: (get_host(p),))
         facts = {place: ProcessFacts.from_json(values) for place, values in answers.items()}
-        seen = ClusterSeen(
+        seen = ClusterFacts(
             self.scheduler.address, facts, device=device, run_root=run_root, data_path=data
         )
         clocks = await self._measure_clocks(list(facts))

@@ -147,7 +147,7 @@ class Link:
 
 
 @dataclass(frozen=True)
-class ClusterSeen:
+class ClusterFacts:
     """Everything that `distrain doctor` collected about a cluster."""
 
     scheduler: str

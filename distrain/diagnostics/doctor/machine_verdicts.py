@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from distrain.diagnostics.doctor.facts import (
     Clock,
-    ClusterSeen,
+    ClusterFacts,
     DataSeen,
     Finding,
     FolderSeen,
@@ -19,7 +19,7 @@ from distrain.diagnostics.doctor.process_rules import gpu_severity
 from distrain.formatting import byte_size
 
 
-def judge_gpus(seen: ClusterSeen) -> Iterator[Finding]:
+def judge_gpus(seen: ClusterFacts) -> Iterator[Finding]:
     """Yield findings on workers without a GPU, and on workers that have the same first GPU.
 
     Nothing is yielded if the checked device is "cpu". Workers without a GPU are only reported if
@@ -67,7 +67,7 @@ _TALK = ("python", "distrain", "dask", "distributed")
 """Packages whose versions must be equal on client and cluster, since messages are pickled."""
 
 
-def judge_versions(seen: ClusterSeen) -> Iterator[Finding]:
+def judge_versions(seen: ClusterFacts) -> Iterator[Finding]:
     """Yield findings on processes that have another version of a package than the usual one.
 
     The usual version is that of most processes among the scheduler and the workers; in a tie, the
@@ -114,7 +114,7 @@ def _odd_version(package: str, version: str, usual: str) -> tuple[str, str]:
     return fact, f"pip install '{package}=={usual}' there, and restart it."
 
 
-def judge_clocks(seen: ClusterSeen) -> Iterator[Finding]:
+def judge_clocks(seen: ClusterFacts) -> Iterator[Finding]:
     """Yield findings on clocks that surely differ by more than `LARGEST_OFFSET_S`.
 
     The other clocks are compared with the scheduler's. If there are several others and all of them
@@ -149,7 +149,7 @@ def _offset(offset: Clock) -> str:
     return f"{abs(middle_s):.1f} s (± {bound_s:.2f} s) {'ahead of' if middle_s > 0 else 'behind'}"
 
 
-def judge_folders(seen: ClusterSeen) -> Iterator[Finding]:
+def judge_folders(seen: ClusterFacts) -> Iterator[Finding]:
     """Yield findings on `run_root`: not writable, another folder than elsewhere, or nearly full.
 
     Free space is reported once, for the first process with less than `LITTLE_DISK_BYTES`.
@@ -171,7 +171,7 @@ def judge_folders(seen: ClusterSeen) -> Iterator[Finding]:
             break  # one finding for the shared filesystem
 
 
-def _apart(seen: ClusterSeen, writers: Mapping[ProcessPlace, FolderSeen]) -> Iterator[Finding]:
+def _apart(seen: ClusterFacts, writers: Mapping[ProcessPlace, FolderSeen]) -> Iterator[Finding]:
     """Yield findings on processes for which `run_root` is another folder than for most processes.
 
     `writers` are the processes that could write there.
@@ -202,7 +202,7 @@ def _of_workers(check: str, places: tuple[ProcessPlace, ...], fact: str, mend: s
     return (warning if only_client else mistake)(check, places, fact, mend)
 
 
-def judge_data(seen: ClusterSeen) -> Iterator[Finding]:
+def judge_data(seen: ClusterFacts) -> Iterator[Finding]:
     """Yield findings on processes that cannot list the data, or see other files than most.
 
     Processes with the same trouble, or with the same files, share a finding.

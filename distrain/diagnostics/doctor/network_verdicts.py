@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from distrain.diagnostics.doctor.facts import (
-    ClusterSeen,
+    ClusterFacts,
     Finding,
     Link,
     ProcessFacts,
@@ -15,7 +15,7 @@ from distrain.diagnostics.doctor.facts import (
 _SETTINGS = "docs/security.md, Settings for a firewall"
 
 
-def judge_answers(seen: ClusterSeen) -> Iterator[Finding]:
+def judge_answers(seen: ClusterFacts) -> Iterator[Finding]:
     """Yield findings on processes that did not answer, and on a cluster without workers."""
     for place, why in sorted(seen.silent.items()):
         mend = "Check its log; is it stopped, swapping, or another version of distrain?"
@@ -26,7 +26,7 @@ def judge_answers(seen: ClusterSeen) -> Iterator[Finding]:
         yield mistake("workers", (scheduler,), "the cluster has no workers", mend)
 
 
-def judge_links(seen: ClusterSeen) -> Iterator[Finding]:
+def judge_links(seen: ClusterFacts) -> Iterator[Finding]:
     """Yield findings on connections that failed or stalled, and processes that cannot listen.
 
     A process that no other could reach has one finding, not one for each connection to it. A
@@ -49,7 +49,7 @@ def judge_links(seen: ClusterSeen) -> Iterator[Finding]:
             yield _pair(link)
 
 
-def _rendezvous(seen: ClusterSeen) -> Iterator[Finding]:
+def _rendezvous(seen: ClusterFacts) -> Iterator[Finding]:
     failed: dict[tuple[ProcessPlace, str], list[str]] = {}
     for link in seen.links:
         if link.rendezvous and link.trouble:
@@ -78,7 +78,7 @@ def _alone(place: ProcessPlace, links: list[Link]) -> bool:
     return len(tried) > 1 and others_reach and all(link.trouble for link in tried)
 
 
-def _unreachable(seen: ClusterSeen, place: ProcessPlace, links: list[Link]) -> Finding:
+def _unreachable(seen: ClusterFacts, place: ProcessPlace, links: list[Link]) -> Finding:
     facts = seen.facts[place]
     troubles = ", ".join(sorted({link.trouble for link in links}))
     where = f"{facts.rank_address} ({facts.interface or 'no interface'})"

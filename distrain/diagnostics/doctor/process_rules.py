@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from distrain.diagnostics.doctor.facts import (
-    ClusterSeen,
+    ClusterFacts,
     Finding,
     ProcessFacts,
     ProcessRole,
@@ -30,12 +30,12 @@ class Rule:
 
     check: str
     roles: tuple[ProcessRole, ...]  # the roles of the processes to which it applies
-    problem: Callable[[ClusterSeen, ProcessFacts], str]  # returns the fault; "" if there is none
+    problem: Callable[[ClusterFacts, ProcessFacts], str]  # returns the fault; "" if there is none
     mend: str  # how to correct it, with `{f}` for the process's facts
-    severity: Callable[[ClusterSeen, ProcessFacts], Severity] = lambda *_: Severity.MISTAKE
+    severity: Callable[[ClusterFacts, ProcessFacts], Severity] = lambda *_: Severity.MISTAKE
 
 
-def judge_processes(seen: ClusterSeen) -> Iterator[Finding]:
+def judge_processes(seen: ClusterFacts) -> Iterator[Finding]:
     """Yield a finding for each rule and process that breaks it."""
     for rule in RULES:
         for place, facts in sorted(seen.of(*rule.roles).items()):
@@ -44,15 +44,15 @@ def judge_processes(seen: ClusterSeen) -> Iterator[Finding]:
                 yield Finding(severity, rule.check, (place,), problem, mend)
 
 
-def gpu_severity(seen: ClusterSeen, _: ProcessFacts | None = None) -> Severity:
+def gpu_severity(seen: ClusterFacts, _: ProcessFacts | None = None) -> Severity:
     return Severity.MISTAKE if seen.device == "cuda" else Severity.WARNING
 
 
-def _uses_gpu(seen: ClusterSeen, facts: ProcessFacts) -> bool:
+def _uses_gpu(seen: ClusterFacts, facts: ProcessFacts) -> bool:
     return seen.device != "cpu" and bool(facts.first_gpu)
 
 
-def _has_several_hosts(seen: ClusterSeen) -> bool:
+def _has_several_hosts(seen: ClusterFacts) -> bool:
     """Return True if the processes are on several machines: the loopback is then not enough."""
     return len({facts.network for facts in seen.of(*_BOTH).values()}) > 1
 

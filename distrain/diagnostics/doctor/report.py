@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from distrain.diagnostics.doctor.facts import (
-    ClusterSeen,
+    ClusterFacts,
     Finding,
     ProcessFacts,
     ProcessPlace,
@@ -39,7 +39,7 @@ CHECKS = (
 )
 
 
-def judge(seen: ClusterSeen) -> list[Finding]:
+def judge(seen: ClusterFacts) -> list[Finding]:
     """Return the findings of all checks, mistakes first."""
     findings = [finding for check in CHECKS for finding in check(seen)]
     return sorted(findings, key=lambda finding: finding.severity is not Severity.MISTAKE)
@@ -49,7 +49,7 @@ def judge(seen: ClusterSeen) -> list[Finding]:
 class Report:
     """The facts collected about a cluster, and the findings, mistakes first."""
 
-    seen: ClusterSeen
+    seen: ClusterFacts
     findings: tuple[Finding, ...]
 
     @property
@@ -83,7 +83,7 @@ def report_lines(report: Report) -> Iterator[str]:
     yield from _not_looked_at(report.seen)
 
 
-def _not_looked_at(seen: ClusterSeen) -> Iterator[str]:
+def _not_looked_at(seen: ClusterFacts) -> Iterator[str]:
     if not seen.run_root:
         yield "not checked: whether all workers share a folder of runs; set it with --run-root"
     hosts = {facts.network for facts in seen.of(ProcessRole.WORKER).values()}
@@ -97,11 +97,11 @@ HEADINGS = (
 )  # fmt: skip
 
 
-def facts_table(seen: ClusterSeen) -> list[tuple[str, ...]]:
+def facts_table(seen: ClusterFacts) -> list[tuple[str, ...]]:
     return [HEADINGS, *(_row(seen, place, facts) for place, facts in sorted(seen.facts.items()))]
 
 
-def _row(seen: ClusterSeen, place: ProcessPlace, facts: ProcessFacts) -> tuple[str, ...]:
+def _row(seen: ClusterFacts, place: ProcessPlace, facts: ProcessFacts) -> tuple[str, ...]:
     is_worker = place.role is ProcessRole.WORKER
     clock, folder = seen.clocks.get(place), seen.folders.get(place)
     offset_s = None if clock is None else (clock.earliest_s + clock.latest_s) / 2

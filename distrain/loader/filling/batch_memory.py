@@ -52,7 +52,7 @@ class TilePool:
         self._idle: deque[Tile] = deque()
 
     @contextlib.contextmanager
-    def lend(self, num_rows: int, num_columns: int) -> Iterator[Tile]:
+    def allocate(self, num_rows: int, num_columns: int) -> Iterator[Tile]:
         """Return a context with memory for a tile.
 
         The memory is empty if a tile would not be faster, or if no memory is left.
@@ -176,7 +176,7 @@ class BlockPool:
         self._pinned = pinned
         self._idle: deque[NDArray[np.int32]] = deque(maxlen=most_idle)
 
-    def lend(self, num_rows: int) -> NDArray[np.int32]:
+    def allocate(self, num_rows: int) -> NDArray[np.int32]:
         shape, cells = (self._num_columns, num_rows), self._num_columns * num_rows
         if self._pinned:
             return torch.empty(shape, dtype=torch.int32, pin_memory=True).numpy()

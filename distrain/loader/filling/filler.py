@@ -67,7 +67,7 @@ class Filler:
             return
         part = self._part(first_column, len(cells))
         sources = list(map(source_of, part.columns, cells))
-        with self._tiles.lend(len(cells[0]), len(cells)) as tile:
+        with self._tiles.allocate(len(cells[0]), len(cells)) as tile:
             suspicious = _fill(
                 sources,
                 blocks,
@@ -107,7 +107,7 @@ class Filler:
         if not len(cells):
             return
         count = len(cells)
-        with self._tiles.lend(cells.shape[1], count) as tile:
+        with self._tiles.allocate(cells.shape[1], count) as tile:
             _fill(
                 list(cells),
                 blocks,

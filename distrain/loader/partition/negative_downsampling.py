@@ -13,7 +13,7 @@ from distrain.loader.partition.table import RowGroup, Table
 from distrain.schema.folders import folder_values
 
 
-def thinned(table: Table, label: str, share: float, seed: int, retry_s: float = 0.0) -> Table:
+def downsampled(table: Table, label: str, share: float, seed: int, retry_s: float = 0.0) -> Table:
     """Return a table in which each row whose label is 0 is kept with probability `share`.
 
     Whether a row is kept depends on its number in its file, the file's base name, the `key=value`

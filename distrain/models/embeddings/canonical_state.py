@@ -69,7 +69,7 @@ class CanonicalTensor:
         if not wanted:
             return None
         like = self.runs[0].values
-        slab = Slab().lend_as(like, rows.stop - rows.start, like.device)
+        slab = Slab().allocate_like(like, rows.stop - rows.start, like.device)
         for part in parts:
             if not part.store.is_sharded:
                 slab[part.place] = part.values[part.keys]
@@ -122,7 +122,7 @@ class CanonicalTensor:
         ]
         if everywhere:
             return self.peers.gather_rows(flat.view(torch.uint8), lengths)
-        return self.peers.gather_rows_at_first(flat.view(torch.uint8), lengths)
+        return self.peers.gather_rows_on_rank_0(flat.view(torch.uint8), lengths)
 
     def _spread(self, parts: Sequence[_Part], gathered: Sequence[Tensor], slab: Tensor) -> None:
         for rank, of_rank in enumerate(gathered):

@@ -243,7 +243,7 @@ class EmbeddingCollection(nn.Module):
         bounded, num_rows = _bounded(part, route.num_rows)
         with torch.no_grad():
             embedded = [
-                self._lend_like(
+                self._allocate_like(
                     rows, num_rows, len({*group} - {*self.sequences}), self.columns[group[0]].dim
                 )
                 for group in self.groups
@@ -252,7 +252,7 @@ class EmbeddingCollection(nn.Module):
                 store.expand(values, own, bounded, embedded[self.group_of(store)])
             for i in self.sequences:
                 number, inverse = self._sequence(i, route, bounded)
-                found = self._lend_like(rows, len(inverse), self.columns[i].dim)
+                found = self._allocate_like(rows, len(inverse), self.columns[i].dim)
                 kernels.expand(rows[number], inverse[None], _FIRST, found.unsqueeze(1))
                 embedded.append(found)
         if torch.is_grad_enabled():
@@ -282,7 +282,7 @@ class EmbeddingCollection(nn.Module):
             shape, dtype = (own.num_distinct, store.dim), values_dtype(self.weights[number])
             # On the batch's device: the weight of host-cached tables is on the host.
             total = (
-                self._lend(shape, dtype, own.inverse.device).zero_()
+                self._allocate(shape, dtype, own.inverse.device).zero_()
                 if into is None
                 else into[number]
             )
@@ -351,7 +351,7 @@ class EmbeddingCollection(nn.Module):
     def _copied(self, ids: Tensor) -> tuple[Tensor, ...]:
         by_column = self._by_column(ids)
         embedded = tuple(
-            self._lend(
+            self._allocate(
                 (len(ids), len(group), self.columns[group[0]].dim),
                 values_dtype(self.weights[0]),
                 ids.device,
@@ -360,7 +360,7 @@ class EmbeddingCollection(nn.Module):
         )
         for store, weight in zip(self.stores, self.weights, strict=True):
             flat, starts = store.flat, store.starts[list(store.table_of)]
-            on = partial(kernels.made_once, ids.device)
+            on = partial(kernels.cached_tensor, ids.device)
             keys = by_column.index_select(0, on(flat)) + on(tuple(starts.tolist())).int()[:, None]
             out = embedded[self.group_of(store)]
             if weight.is_cpu and weight.dtype == torch.float32:
@@ -459,12 +459,12 @@ class EmbeddingCollection(nn.Module):
                 return number, own.lists[store.lists.index(column)].part(part).inverse
         raise IndexError(column)
 
-    def _lend_like(self, rows: Sequence[Tensor], *shape: int) -> Tensor:
-        return self._lend(shape, values_dtype(rows[0]), rows[0].device)
+    def _allocate_like(self, rows: Sequence[Tensor], *shape: int) -> Tensor:
+        return self._allocate(shape, values_dtype(rows[0]), rows[0].device)
 
-    def _lend(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    def _allocate(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
         if device.type == "cpu":
-            return self._memory.lend(shape, dtype)
+            return self._memory.allocate(shape, dtype)
         return torch.empty(shape, dtype=dtype, device=device)
 
 

@@ -191,7 +191,7 @@ class DeviceRowCache:
         rows_there, places_there = self._there(rows), self._there(places)
         for host, values, slab in zip(self._hosts, self._values, self._loads, strict=True):
             # The device has read the memory lent earlier: the host has waited for it since.
-            lent = slab.lend_as(host, len(rows), values.device)
+            lent = slab.allocate_like(host, len(rows), values.device)
             torch.index_select(host, 0, rows, out=lent)
             values.index_copy_(0, places_there, lent.to(values.device, non_blocking=True))
         self._row_at[places] = rows

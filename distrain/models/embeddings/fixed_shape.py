@@ -104,7 +104,7 @@ class FixedTables:
         """For each sharded store, the number of rows that a rank may request from each owner."""
         return tuple(store.capacities.now for store in self._spread)
 
-    def make_capacity(self, wanted: Sequence[int]) -> None:
+    def raise_capacity(self, wanted: Sequence[int]) -> None:
         """Raise the capacities of the sharded stores to 1.25 times the rows that a batch needs.
 
         `wanted` is the first tensor that `request_rows` returned, as numbers on the host, one for
@@ -112,7 +112,7 @@ class FixedTables:
         `request_rows` again.
         """
         for store, rows in zip(self._spread, wanted, strict=True):
-            store.make_capacity(rows)
+            store.raise_capacity(rows)
 
     @torch.no_grad()
     def request_rows(self, ids: Tensor) -> tuple[Tensor, ...]:

@@ -140,7 +140,7 @@ class ShardedStore(FixedStore):
             self._room, self._starts_of_slots = room.to(device), starts.to(device)
             self._blocks, self._headers = blocks.to(device), (blocks + room).to(device)
 
-    def make_capacity(self, wanted: int) -> None:
+    def raise_capacity(self, wanted: int) -> None:
         """Raise the capacity as `RowCapacities.make` does, for the next `request_rows`."""
         self.capacities.make(wanted)
         self._place_owners()

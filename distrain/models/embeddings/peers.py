@@ -91,9 +91,9 @@ class Peers:
     Each method except `wait_for_rows` is a collective operation: every rank calls it, in the same
     order. `group` is the process group; `None` is the default group. If its backend moves host
     memory only, like gloo, set `on_host`: `all_reduce_sum`, `gather_...` and `exchange_...`
-    methods, except `gather_rows_at_first`, then copy a device's values through the host.
+    methods, except `gather_rows_on_rank_0`, then copy a device's values through the host.
 
-    A single rank needs no process group, but cannot call `gather_rows_at_first` and the
+    A single rank needs no process group, but cannot call `gather_rows_on_rank_0` and the
     `exchange_...` and `begin_...` methods.
     """
 
@@ -146,7 +146,7 @@ class Peers:
         gathered = self._all_gather(_padded(rows, most))
         return [gathered[rank, :length] for rank, length in enumerate(lengths)]
 
-    def gather_rows_at_first(self, rows: Tensor, lengths: Sequence[int]) -> list[Tensor] | None:
+    def gather_rows_on_rank_0(self, rows: Tensor, lengths: Sequence[int]) -> list[Tensor] | None:
         """Return the result of `gather_rows` on rank 0, and `None` on other ranks."""
         most = max(lengths)
         if most == 0:
@@ -169,7 +169,7 @@ class Peers:
         self._all_to_all(received, rows.contiguous(), list(receive), list(send))
         return received
 
-    def begin_rows(
+    def begin_exchange_rows(
         self, rows: Tensor, send: Sequence[int], receive: Sequence[int]
     ) -> "PendingRows":
         """Begin an `exchange_rows`; `wait_for_rows` waits and returns its result."""

@@ -54,7 +54,9 @@ class RowWiseRoute:
         The returned function waits. It returns the rows that this rank owns and any rank touched,
         `[v]`, and each row's gradient, `[v, dim]`, added in rank order.
         """
-        arriving = peers.begin_rows(kernels.gather(sums, self.by_owner), self.asked, self.wanted)
+        arriving = peers.begin_exchange_rows(
+            kernels.gather(sums, self.by_owner), self.asked, self.wanted
+        )
 
         def finish() -> tuple[Tensor, Tensor]:
             arrived = peers.wait_for_rows(arriving)

@@ -129,7 +129,7 @@ class Store:
         if tuple(starts) == self.canonical_starts:
             return keys
         moves = [there - here for there, here in zip(self.canonical_starts, starts, strict=True)]
-        on = partial(kernels.made_once, rows.device)
+        on = partial(kernels.cached_tensor, rows.device)
         tables = torch.searchsorted(on(tuple(starts)), keys, right=True) - 1
         return keys + on(tuple(moves))[tables]
 

@@ -13,7 +13,7 @@ from distrain.errors import DataError, InputError
 from distrain.prep.operators.categorify import as_categories
 from distrain.prep.operators.counts import Counts, added_up, counted, joined
 from distrain.prep.operators.operator import (
-    LearntByColumn,
+    FittedByColumn,
     OnNumbers,
     SettingsOnly,
     Takes,
@@ -67,7 +67,7 @@ class Bucketize(OnNumbers):
 
 
 @dataclass(frozen=True)
-class QuantileBuckets(OnNumbers, LearntByColumn):
+class QuantileBuckets(OnNumbers, FittedByColumn):
     """The number of a value's bucket, int64, of `number` buckets with about equally many values.
 
     Equal values share a bucket, so there may be fewer buckets. Values are rounded to 13 significant
@@ -78,7 +78,7 @@ class QuantileBuckets(OnNumbers, LearntByColumn):
     """
 
     kind: ClassVar[str] = "QuantileBuckets"
-    LEARNT: ClassVar[str] = "edges"
+    FITTED_FIELD: ClassVar[str] = "edges"
     takes: ClassVar[Takes] = "numbers"
     number: int
     edges: Mapping[str, tuple[float, ...]] = field(default_factory=dict)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from distrain.errors import DataError, InputError
 from distrain.prep.operators.counts import Counts, added_up, counted, joined, narrow_enough
-from distrain.prep.operators.operator import LearntByColumn, Takes
+from distrain.prep.operators.operator import FittedByColumn, Takes
 from distrain.prep.operators.spelling import texts_of
 from distrain.prep.vocabulary import Vocabulary, check_cardinality
 
@@ -20,7 +20,7 @@ _SPELLING = 3
 
 
 @dataclass(frozen=True)
-class Categorify(LearntByColumn):
+class Categorify(FittedByColumn):
     """Replaces values by ids, ordered by descending frequency; see `vocabulary` for their layout.
 
     Ties are ordered by value (integers by size, strings by their UTF-8).
@@ -36,7 +36,7 @@ class Categorify(LearntByColumn):
     """
 
     kind: ClassVar[str] = "Categorify"
-    LEARNT: ClassVar[str] = "vocabularies"
+    FITTED_FIELD: ClassVar[str] = "vocabularies"
     takes: ClassVar[Takes] = "categories"
     freq_threshold: int = 0
     max_size: int = 0

@@ -15,7 +15,7 @@ from distrain.jobs.spec.fields import Real, Section
 from distrain.prep.operators.numbers import alone_mistake
 from distrain.prep.operators.operator import (
     DocumentKey,
-    LearntByColumn,
+    FittedByColumn,
     Takes,
     TrainingRows,
 )
@@ -52,14 +52,14 @@ def check_number(num_values: int) -> None:
 
 
 @dataclass(frozen=True)
-class Encoding(LearntByColumn):
+class Encoding(FittedByColumn):
     """An operator that fits a number for each value.
 
     Attributes:
         tables: The fitted tables, by column.
     """
 
-    LEARNT: ClassVar[str] = "tables"
+    FITTED_FIELD: ClassVar[str] = "tables"
     takes: ClassVar[Takes] = "categories"
     tables: Mapping[str, ValueTable] = field(default_factory=dict, compare=False, kw_only=True)
 

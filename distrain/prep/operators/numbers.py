@@ -16,7 +16,7 @@ from distrain.errors import DataError, InputError
 from distrain.jobs.spec.fields import Real, Section
 from distrain.prep.operators.operator import (
     DocumentKey,
-    LearntByColumn,
+    FittedByColumn,
     OnNumbers,
     SettingsOnly,
     Takes,
@@ -251,7 +251,7 @@ class Moments:
 
 
 @dataclass(frozen=True)
-class Normalize(OnNumbers, LearntByColumn):
+class Normalize(OnNumbers, FittedByColumn):
     """(x - mean) / std, with mean and population std of the training rows' non-null values.
 
     A missing value becomes 0, the mean of the training rows. The std of a constant column counts as
@@ -259,7 +259,7 @@ class Normalize(OnNumbers, LearntByColumn):
     """
 
     kind: ClassVar[str] = "Normalize"
-    LEARNT: ClassVar[str] = "moments"
+    FITTED_FIELD: ClassVar[str] = "moments"
     key: ClassVar = DocumentKey(
         "normalize",
         bool,

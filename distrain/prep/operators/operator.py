@@ -177,18 +177,18 @@ class SettingsOnly:
         return asdict(self)
 
 
-class LearntByColumn:
-    """Base of operators with a fitted state for each column, in the field that `LEARNT` names."""
+class FittedByColumn:
+    """Base of operators with a fitted state per column, in the field that `FITTED_FIELD` names."""
 
-    LEARNT: ClassVar[str]
+    FITTED_FIELD: ClassVar[str]
 
     def with_fitted(self, fitted: Mapping[str, Any]) -> Self:
-        known: Mapping[str, Any] = getattr(self, self.LEARNT)
-        changed: Self = replace(self, **{self.LEARNT: {**known, **fitted}})  # type: ignore[type-var]
+        known: Mapping[str, Any] = getattr(self, self.FITTED_FIELD)
+        changed: Self = replace(self, **{self.FITTED_FIELD: {**known, **fitted}})  # type: ignore[type-var]
         return changed
 
     def is_fitted(self, column: str) -> bool:
-        return column in getattr(self, self.LEARNT)
+        return column in getattr(self, self.FITTED_FIELD)
 
 
 def takes_of(operators: Sequence[Operator]) -> Takes:

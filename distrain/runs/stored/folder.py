@@ -142,7 +142,7 @@ def fetch_run(url: str, into: Path) -> Path:
     return into
 
 
-def put_pictures(root: Path, url: str) -> None:
+def upload_images(root: Path, url: str) -> None:
     """Upload `curves.png` and `report.html`, if they exist in `root`, to the run at `url`."""
     paths = RunPaths(root)
     with store_errors(url):

@@ -72,7 +72,7 @@ class Guard:
     def is_token(self, given: str) -> bool:
         return hmac.compare_digest(given.encode(), self._token)
 
-    def lets_pass(self, headers: HTTPHeaders) -> bool:
+    def is_authorised(self, headers: HTTPHeaders) -> bool:
         """Return True if a request's headers have the token or the cookie."""
         scheme, _, token = headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer" and self.is_token(token.strip()):
@@ -118,7 +118,7 @@ def _find_handler(
             "Behind a proxy, forward the browser's Host or X-Forwarded-Host; to allow pages of "
             "other sites, set BOKEH_ALLOW_WS_ORIGIN to HOST:PORT.",
         )
-    if guard is None or request.path in _OPEN_PATHS or guard.lets_pass(request.headers):
+    if guard is None or request.path in _OPEN_PATHS or guard.is_authorised(request.headers):
         return find_handler(request, **options)
     if request.method == "GET" and guard.has_token_in_url(request):
         return application.get_handler_delegate(request, _Welcome, {"guard": guard})

@@ -114,7 +114,7 @@ class HttpRoutesPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed is
         guard_running(application)  # before there is anything to guard
         prefix = _prefix_of(application)
         show_jobs(scheduler)
-        options = {"dask_server": scheduler, "takes_orders": False}
+        options = {"dask_server": scheduler, "accepts_commands": False}
         handlers = [(f"{prefix.rstrip('/')}{path}", kind, options) for path, kind, _ in routes]
         application.add_handlers(".*$", handlers)
         show_pages(scheduler)

@@ -18,13 +18,13 @@ MOST_BODY_BYTES = 2**20
 class Handler(RequestHandler):  # type: ignore[misc]  # distributed is untyped
     """Answers with JSON, also for errors; limits the size of request bodies.
 
-    If `takes_orders` is False, as in a scheduler that was started without the preload, orders
+    If `accepts_commands` is False, as in a scheduler that was started without the preload, orders
     (`Route.is_order`) are refused.
     """
 
-    def initialize(self, dask_server: Any = None, takes_orders: bool = True) -> None:
+    def initialize(self, dask_server: Any = None, accepts_commands: bool = True) -> None:
         super().initialize(dask_server)
-        self._takes_orders = takes_orders
+        self._takes_orders = accepts_commands
 
     def prepare(self) -> None:
         """Refuse unknown routes, unauthorised orders and large bodies before a body is read."""

@@ -21,13 +21,13 @@ _REMOVED = ".removed-"
 
 
 def remove_old_runs(
-    settings: Settings, service: str, now_s: float, may_go: Callable[[str], bool]
+    settings: Settings, service: str, now_s: float, can_delete: Callable[[str], bool]
 ) -> Iterator[Path]:
     """Remove the folders that `old_runs` yields; yield the job folders that were removed.
 
     Failures are logged; the next call tries again.
     """
-    for folder in old_runs(settings, service, now_s, may_go):
+    for folder in old_runs(settings, service, now_s, can_delete):
         if folder.name.startswith(_REMOVED):
             shutil.rmtree(folder, ignore_errors=True)
             continue
@@ -40,14 +40,14 @@ def remove_old_runs(
 
 
 def old_runs(
-    settings: Settings, service: str, now_s: float, may_go: Callable[[str], bool]
+    settings: Settings, service: str, now_s: float, can_delete: Callable[[str], bool]
 ) -> Iterator[Path]:
     """Yield the folders of jobs that wrote nothing for `retention.run_dirs_days`.
 
-    These are `RUN_ROOT/PROJECT/JOB` of the jobs of `service` for whose id `may_go` returns True,
-    and remains of interrupted removals. Runs of commands, and of another service with the same run
-    root, are kept. Run roots that are URLs are skipped. Nothing is yielded if the retention time is
-    0.
+    These are `RUN_ROOT/PROJECT/JOB` of the jobs of `service` for whose id `can_delete` returns
+    True, and remains of interrupted removals. Runs of commands, and of another service with the
+    same run root, are kept. Run roots that are URLs are skipped. Nothing is yielded if the
+    retention time is 0.
     """
     keep_s = settings.retention.run_dirs_days * _DAY_S
     if not keep_s:
@@ -57,7 +57,7 @@ def old_runs(
         for folder in _runs_in(Path(run_root)):
             is_left = folder.name.startswith(_REMOVED)
             is_old = _ended_before(folder, service, now_s - keep_s)
-            if is_left or (is_old and may_go(folder.name)):
+            if is_left or (is_old and can_delete(folder.name)):
                 yield folder
 
 

@@ -56,8 +56,8 @@ class Pruning:
         found = {}
         with self.db.read() as connection:
             now_s = self.db.now_s(connection)
-            for table, made_s, days, may_go in ages:
-                counted = select(func.count()).select_from(table).where(may_go)
+            for table, made_s, days, can_delete in ages:
+                counted = select(func.count()).select_from(table).where(can_delete)
                 counted = counted.where(made_s < now_s - days * DAY_S)
                 found[table.name] = connection.execute(counted).scalar_one() if days else 0
         return found

@@ -163,7 +163,7 @@ class ShardReading:
         for parts in slabs_of(needs, SLAB_BYTES):
             receivers = [one for part in parts for one in part.need.receivers]
             beside = next((one.device for one in receivers if one.device != _HOST), _HOST)
-            slab = self._slab.lend(sum(part.num_bytes for part in parts), beside)
+            slab = self._slab.allocate(sum(part.num_bytes for part in parts), beside)
             if file.read_into(parts[0].offset, bytes_of(slab)) != len(slab):
                 raise self._damaged(shard, "it ends too early")
             for part in parts:

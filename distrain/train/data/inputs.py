@@ -21,7 +21,7 @@ from distrain.jobs.spec.models.kinds import (
 from distrain.jobs.spec.targets import with_targets
 from distrain.loader.options import parse_bytes
 from distrain.loader.partition.footers import read_footers
-from distrain.loader.partition.negative_downsampling import thinned
+from distrain.loader.partition.negative_downsampling import downsampled
 from distrain.loader.partition.table import Table
 from distrain.loader.partition.wanted_columns import WantedColumn, wanted_columns
 from distrain.prep.vocabulary import WORKFLOW_FILE
@@ -70,7 +70,7 @@ def check_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None
         check_fields(spec)
     with mistakes.collected():
         inputs = read_inputs(spec, retry_s, handed)
-    mistakes.raise_found()
+    mistakes.raise_collected()
     assert inputs is not None
     return inputs
 
@@ -85,7 +85,7 @@ def check_fields(spec: JobSpec) -> None:
         _check_sizes(spec.data)
     with mistakes.collected():
         _check_validation(spec)
-    mistakes.raise_found()
+    mistakes.raise_collected()
 
 
 def read_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None = None) -> Inputs:
@@ -137,7 +137,7 @@ def read_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None 
     with mistakes.collected(), _schema_named(file):
         lists = list_combiners(schema, spec.embeddings)
         _check_model(schema, spec, lists)
-    mistakes.raise_found()
+    mistakes.raise_collected()
     assert train is not None
     if valid is not None:
         _check_disjoint(train, valid)
@@ -368,7 +368,7 @@ def _thinned(table: Table, spec: JobSpec, schema: Schema, retry_s: float) -> Tab
     share, labels = spec.data.negatives, schema.select_by_tag(Tags.TARGET).names
     if len(labels) != 1:  # a job with several labels is rejected elsewhere
         return table
-    return thinned(table, labels[0], share, spec.train.seed, retry_s)
+    return downsampled(table, labels[0], share, spec.train.seed, retry_s)
 
 
 def _check_one_meaning(data: DataSpec, schema: Schema, train: Table, valid: Table | None) -> None:

@@ -295,7 +295,7 @@ class RankCheckpoints:
         progress = self.control.activity.count_slab
         keep_workflow(self.vocabularies, self.inputs.schema, model, progress)
 
-    def return_to_best(self, validations: Validations | None, taken: int) -> int:
+    def restore_best(self, validations: Validations | None, taken: int) -> int:
         """Load the weights of the best validation, unless the last step, `taken`, is the best.
 
         A collective operation. Returns the number of steps of the model's weights. This is `taken`

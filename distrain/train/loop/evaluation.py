@@ -91,7 +91,7 @@ def evaluate_over_ranks(
         recall = recall_over_ranks(model, model.task, loader, device, peers, before_batch)
         others = {**others, RETRIEVAL_METRIC: recall}
     found = Evaluation(metrics, merged, own=others)
-    wide = not_bounded(merged, max_auc_bound)
+    wide = aucs_above_bound(merged, max_auc_bound)
     if not wide:
         return found
     counted = count_scores(model, loader, device, wide, before_batch)
@@ -112,7 +112,7 @@ def own_metrics(spec: JobSpec, schema: Schema) -> dict[str, type[Metric]]:
     }
 
 
-def not_bounded(metrics: TargetMetrics, max_auc_bound: float) -> dict[str, bool]:
+def aucs_above_bound(metrics: TargetMetrics, max_auc_bound: float) -> dict[str, bool]:
     """Return the binary targets whose AUC has an error bound above `max_auc_bound`.
 
     Maps the name of such a target to whether its rows have weights.

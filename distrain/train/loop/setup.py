@@ -227,7 +227,7 @@ def _waits(
 class WaitTrackingPeers(Peers):
     """`Peers` whose collective operations mark the calling thread as waiting."""
 
-    gather_rows_at_first = _waits(Peers.gather_rows_at_first)
+    gather_rows_on_rank_0 = _waits(Peers.gather_rows_on_rank_0)
     wait_for_rows = _waits(Peers.wait_for_rows)
     all_reduce_counts = _waits(Peers.all_reduce_counts)
     all_reduce_max = _waits(Peers.all_reduce_max)

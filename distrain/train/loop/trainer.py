@@ -47,7 +47,7 @@ from distrain.train.timing.phases import PEERS, READER, PhaseClock, device_clock
 
 
 @dataclass(frozen=True)
-class _Spent:
+class _FirstTrainingCounts:
     """Counts of the first training in this process, to which those of the refit are added."""
 
     rows: int
@@ -64,7 +64,7 @@ class Trainer(RankJob):
         With `train.refit`, two trainings follow each other, and only the second one saves the
         model.
         """
-        self.spent: _Spent | None = None
+        self.spent: _FirstTrainingCounts | None = None
         if self.spec.train.refit:
             peers = Peers(self.world.rank, self.world.num_ranks)
             directory = checkpoint_dir(self.spec, self.paths, self.job_id)
@@ -113,7 +113,9 @@ class Trainer(RankJob):
         elapsed_s = self.elapsed_before_s + self.clock.running_s
         self.refit = Refit(self.taken, elapsed_s, self.validations)
         report = self.open_report
-        self.spent = _Spent(report.rows_trained, self.loader.stats, report.exchanged_in_all)
+        self.spent = _FirstTrainingCounts(
+            report.rows_trained, self.loader.stats, report.exchanged_in_all
+        )
         # Before another model is built, since large tables would not fit twice.
         del self.model, self.step, self.open_report, self.checkpoints, self.rank_events
         del self.batches, self.loader, self._read, report
@@ -424,7 +426,7 @@ class Trainer(RankJob):
         """
         if self.refit is not None:
             return self.refit.found, self.taken - self.refit.taken
-        best = self.checkpoints.return_to_best(self.validations, self.taken)
+        best = self.checkpoints.restore_best(self.validations, self.taken)
         return best, best
 
     def _finished(self) -> RankFinished:

@@ -164,7 +164,7 @@ class GraphedStep:
         while asked.wanted is not None:
             with waiting(PEERS):
                 wanted = asked.wanted.read().tolist()
-            self._tables.make_capacity(wanted)
+            self._tables.raise_capacity(wanted)
             if asked.routes.capacities == self._tables.capacities:
                 break
             asked = self.request_rows(batch, asked.rank_rows)

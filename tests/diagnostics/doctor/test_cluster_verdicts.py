@@ -6,7 +6,7 @@ from wording import Wording
 
 from distrain.diagnostics.doctor.facts import (
     Clock,
-    ClusterSeen,
+    ClusterFacts,
     DataSeen,
     FolderSeen,
     GpuFacts,
@@ -49,7 +49,7 @@ def facts_of(number: int) -> ProcessFacts:
     )
 
 
-def well(**changes: object) -> ClusterSeen:
+def well(**changes: object) -> ClusterFacts:
     facts = {SCHEDULER: facts_of(1), HERE: facts_of(9)}
     facts |= {place: facts_of(2 + number) for number, place in enumerate(WORKERS)}
     near = Clock(-0.01, 0.01)
@@ -61,7 +61,7 @@ def well(**changes: object) -> ClusterSeen:
     ]
     links += [Link(source, SCHEDULER, "10.0.0.1:29400", rendezvous=True) for source in WORKERS]
     folder = FolderSeen(free_bytes=500 * GIB, filesystem="nfs4 nas:/runs")
-    seen = ClusterSeen(
+    seen = ClusterFacts(
         ADDRESS,
         facts,
         clocks=dict.fromkeys(facts, near),
@@ -72,15 +72,15 @@ def well(**changes: object) -> ClusterSeen:
     return replace(seen, **changes)  # type: ignore[arg-type]
 
 
-def with_facts(place: ProcessPlace, **changes: object) -> ClusterSeen:
+def with_facts(place: ProcessPlace, **changes: object) -> ClusterFacts:
     seen = well()
     odd = replace(seen.facts[place], **changes)  # type: ignore[arg-type]
     return replace(seen, facts={**seen.facts, place: odd})
 
 
 def broken(
-    seen: ClusterSeen, trouble: str, *pairs: tuple[ProcessPlace, ProcessPlace]
-) -> ClusterSeen:
+    seen: ClusterFacts, trouble: str, *pairs: tuple[ProcessPlace, ProcessPlace]
+) -> ClusterFacts:
     links = tuple(
         replace(link, trouble=trouble) if (link.source, link.target) in pairs else link
         for link in seen.links
@@ -88,7 +88,7 @@ def broken(
     return replace(seen, links=links)
 
 
-def on_gpus(**changes: object) -> ClusterSeen:
+def on_gpus(**changes: object) -> ClusterFacts:
     seen = well()
     facts = dict(seen.facts)
     for place in WORKERS:
@@ -104,21 +104,21 @@ WELL = well()
 FACTS = WELL.facts
 
 
-def with_clock(place: ProcessPlace, clock: Clock) -> ClusterSeen:
+def with_clock(place: ProcessPlace, clock: Clock) -> ClusterFacts:
     return replace(WELL, clocks={**WELL.clocks, place: clock})
 
 
-def with_folders(**changes: object) -> ClusterSeen:
+def with_folders(**changes: object) -> ClusterFacts:
     folders = {p: replace(f, **changes) for p, f in WELL.folders.items()}  # type: ignore[arg-type]
     return replace(WELL, folders=folders)
 
 
-def with_folder(place: ProcessPlace, folder: FolderSeen, **others: object) -> ClusterSeen:
+def with_folder(place: ProcessPlace, folder: FolderSeen, **others: object) -> ClusterFacts:
     seen = with_folders(**others)
     return replace(seen, folders={**seen.folders, place: folder})
 
 
-def with_data(*odd: DataSeen) -> ClusterSeen:
+def with_data(*odd: DataSeen) -> ClusterFacts:
     data = dict.fromkeys(WORKERS, DataSeen("", 3, 2**20, "abc"))
     return well(data={**data, **dict.fromkeys([W1], *odd)} if odd else data, data_path="/data")
 
@@ -146,7 +146,7 @@ OTHER_NET = with_facts(W3, interface="ib0", rank_address="10.9.0.3", asked_inter
 RENDEZVOUS = with_facts(SCHEDULER, rendezvous_ports="29400-29499")
 STALLS = "it opened, but 1 MiB did not get through within 5 s"
 
-FAULTS: "list[tuple[str, tuple[ProcessPlace, ...], ClusterSeen]]" = [
+FAULTS: "list[tuple[str, tuple[ProcessPlace, ...], ClusterFacts]]" = [
     ("mistake versions", (W2,), with_facts(W2, versions=VERSIONS | {"torch": "2.9.0"})),
     ("mistake versions", (W2,), with_facts(W2, versions=VERSIONS | {"numpy": ""})),
     ("mistake versions", (W3,), with_facts(W3, python="3.11.7")),

@@ -13,7 +13,7 @@ from wording import Wording
 from distrain.errors import DataError
 from distrain.jobs.spec.data import WindowsSpec
 from distrain.loader.partition.footers import read_footers
-from distrain.loader.partition.negative_downsampling import thinned
+from distrain.loader.partition.negative_downsampling import downsampled
 from distrain.loader.partition.table import Table
 from distrain.schema import ColumnSchema, Schema, Tags
 
@@ -46,15 +46,15 @@ def ids(table: Table) -> list[int]:
 def test_a_share_of_the_negatives_and_all_others_stay(tmp_path: Path) -> None:
     labels = (np.arange(50_000) % 10 == 0).astype(np.float32)
     table = read_footers(write(tmp_path / "a.parquet", labels, 7_000), SCHEMA)
-    found = ids(thinned(table, "label", 0.1, seed=3))
+    found = ids(downsampled(table, "label", 0.1, seed=3))
     positives = [row for row in found if row % 10 == 0]
     assert positives == list(range(0, 50_000, 10))
     expected, deviation = 4_500, (45_000 * 0.1 * 0.9) ** 0.5
     assert abs(len(found) - 5_000 - expected) < 4 * deviation
-    assert found == ids(thinned(table, "label", 0.1, seed=3))
-    assert found != ids(thinned(table, "label", 0.1, seed=4))
+    assert found == ids(downsampled(table, "label", 0.1, seed=3))
+    assert found != ids(downsampled(table, "label", 0.1, seed=4))
     # What a smaller share keeps, a larger one keeps too.
-    assert set(found) < set(ids(thinned(table, "label", 0.2, seed=3)))
+    assert set(found) < set(ids(downsampled(table, "label", 0.2, seed=3)))
 
 
 @settings(deadline=None, max_examples=6)
@@ -66,13 +66,13 @@ def test_a_share_of_the_negatives_and_all_others_stay(tmp_path: Path) -> None:
 def test_neither_row_groups_nor_other_files_filters_or_windows_matter(
     tmp_path_factory: pytest.TempPathFactory, sizes: tuple[int, int], border: int, seed: int
 ) -> None:
-    folder = tmp_path_factory.mktemp("thinned")
+    folder = tmp_path_factory.mktemp("downsampled")
     labels = (np.arange(120) % 3 == 0).astype(np.float32)
     one = write(folder / "one" / "b.parquet", labels, sizes[0])
     other = write(folder / "other" / "b.parquet", labels, sizes[1])
 
     def kept(where: str | list[str], **options: Any) -> list[int]:
-        return ids(thinned(read_footers(where, SCHEMA, **options), "label", 0.4, seed))
+        return ids(downsampled(read_footers(where, SCHEMA, **options), "label", 0.4, seed))
 
     found = kept(one)
     assert kept(other) == found
@@ -90,7 +90,7 @@ def test_files_of_one_name_in_folders_of_keys_draw_of_their_own(tmp_path: Path) 
     paths = [write(tmp_path / f"day={n}" / "a.parquet", labels, 90) for n in (1, 2)]
     moved = write(tmp_path / "other" / "day=2" / "a.parquet", labels, 90)
     one, two, again = (
-        ids(thinned(read_footers(path, SCHEMA), "label", 0.5, 0)) for path in (*paths, moved)
+        ids(downsampled(read_footers(path, SCHEMA), "label", 0.5, 0)) for path in (*paths, moved)
     )
     assert one != two == again
 
@@ -101,17 +101,17 @@ def test_labels_of_folders_and_types_of_labels(tmp_path: Path) -> None:
         path = tmp_path / f"label={label}" / "a.parquet"
         path.parent.mkdir()
         pq.write_table(pa.table({"id": numbers + 2000 * label}), path)
-    found = ids(thinned(read_footers(str(tmp_path), SCHEMA, hive=True), "label", 0.5, 0))
+    found = ids(downsampled(read_footers(str(tmp_path), SCHEMA, hive=True), "label", 0.5, 0))
     assert [row for row in found if row >= 2000] == list(range(2000, 4000))
     assert 900 < len(found) - 2000 < 1100
     labels = numbers % 2
     for kind in (np.int8, np.int64, np.float64, bool):
         path = tmp_path / kind.__name__ / "label=0" / "a.parquet"
         of_kind = read_footers(write(path, labels.astype(kind), 300), SCHEMA)
-        kept = ids(thinned(of_kind, "label", 0.5, 0))
+        kept = ids(downsampled(of_kind, "label", 0.5, 0))
         assert kept == sorted({*numbers[1::2].tolist(), *(set(found) & {*numbers[::2].tolist()})})
 
 
 def test_nothing_left_is_refused(tmp_path: Path, wording: Wording) -> None:
     table = read_footers(write(tmp_path / "a.parquet", np.zeros(3, np.float32), 3), SCHEMA)
-    wording.refused(DataError, lambda: thinned(table, "label", 1e-9, 0))
+    wording.refused(DataError, lambda: downsampled(table, "label", 1e-9, 0))

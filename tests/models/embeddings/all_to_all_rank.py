@@ -35,7 +35,7 @@ def compute(rank: int, num_ranks: int) -> dict[str, torch.Tensor]:
     for case, dtype in enumerate(DTYPES):
         of = lengths(num_ranks, case)
         sent = torch.cat([rows_of(rank, to, n, dtype) for to, n in enumerate(of[rank])])
-        begun.append(peers.begin_rows(sent, of[rank], [row[rank] for row in of]))
+        begun.append(peers.begin_exchange_rows(sent, of[rank], [row[rank] for row in of]))
     gathered = [
         peers.begin_gather(gathered_rows(rank, length, dtype), MOST)
         for length, dtype in zip(GATHERED, DTYPES, strict=True)

@@ -84,7 +84,7 @@ def test_gloo_moves_rows_of_a_device_by_its_own_all_to_all(
         rows = torch.zeros(4, 2, device=device)
         all_to_all(torch.zeros_like(rows), rows, [2, 2], [2, 2], None)
         peers = Peers(0, 2)
-        peers.wait_for_rows(peers.begin_rows(rows, [2, 2], [2, 2]))
+        peers.wait_for_rows(peers.begin_exchange_rows(rows, [2, 2], [2, 2]))
     assert whole == ["meta", "meta"]
     assert sent == ["cpu"] * 4
 

@@ -27,7 +27,7 @@ def test_rows_on_the_host_travel_from_the_backends_device(monkeypatch):
     tables = EmbeddingCollection(COLUMNS, placements=["host_cached"] * 2, peers=peers)
     monkeypatch.setattr(Peers, "device", OTHER)
     monkeypatch.setattr(
-        Peers, "gather_rows_at_first", lambda _, rows, lengths: seen.append(rows.device)
+        Peers, "gather_rows_on_rank_0", lambda _, rows, lengths: seen.append(rows.device)
     )
     canonical_weights(tables)["weights.0"].read(slice(0, 5))
     assert seen == [OTHER]

@@ -48,7 +48,7 @@ class CountingPeers:
         assert list(map(len, arrived)) == list(receive)
         return torch.cat(arrived)
 
-    begin_rows = exchange_rows
+    begin_exchange_rows = exchange_rows
 
     def wait_for_rows(self, rows):
         return rows

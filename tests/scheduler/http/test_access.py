@@ -161,4 +161,4 @@ def test_odd_cookies_and_those_of_other_tokens_are_no_token() -> None:
     theirs = f"{other.cookie_name}={other.cookie_value}"
     for cookie in ("", "a=b; c", "distrain-x=é", "=", ";;;", "a" * 10_000, theirs):
         for sent in (cookie, f"{guard.cookie_name}={cookie}"):
-            assert not guard.lets_pass(HTTPHeaders({"Cookie": sent}))
+            assert not guard.is_authorised(HTTPHeaders({"Cookie": sent}))

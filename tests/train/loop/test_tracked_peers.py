@@ -21,7 +21,7 @@ OPERATIONS = {
     "gather_counts": lambda peers: peers.gather_counts(torch.tensor([1])),
     "exchange_counts": lambda peers: peers.exchange_counts(torch.tensor([1, 2])),
     "gather_padded": lambda peers: peers.gather_padded(ROWS, 2),
-    "gather_rows_at_first": lambda peers: peers.gather_rows_at_first(ROWS, [2, 2]),
+    "gather_rows_on_rank_0": lambda peers: peers.gather_rows_on_rank_0(ROWS, [2, 2]),
     "exchange_rows": lambda peers: peers.exchange_rows(ROWS, [1, 1], [1, 1]),
     "all_reduce_sum": lambda peers: peers.all_reduce_sum(ROWS),
     "all_reduce_counts": lambda peers: peers.all_reduce_counts(torch.tensor([1])),
@@ -62,7 +62,9 @@ def test_it_waits_for_rows_on_their_way_only_when_it_asks_for_them(
     for operation in ("all_gather_single", "all_to_all_single"):
         monkeypatch.setattr(dist, operation, lambda *_, **__: Work(), raising=False)
     peers = WaitTrackingPeers(0, 2)
-    arriving = peers.begin_gather(ROWS, 2) if gathers else peers.begin_rows(ROWS, [1, 1], [1, 1])
+    arriving = (
+        peers.begin_gather(ROWS, 2) if gathers else peers.begin_exchange_rows(ROWS, [1, 1], [1, 1])
+    )
     assert waits == []
     assert len(peers.wait_for_rows(arriving)) == 2
     assert waits == [PEERS]

@@ -27,7 +27,7 @@ from distrain.models.embeddings.kernels.fixed_shape import (
     sum_segments as sum_segments,
     update_padded as update_padded,
 )
-from distrain.models.embeddings.kernels.on_torch import made_once as made_once, sqrt as sqrt
+from distrain.models.embeddings.kernels.on_torch import cached_tensor as cached_tensor, sqrt as sqrt
 from distrain.models.embeddings.kernels.random_bits import lowbias32 as lowbias32, words as words
 from distrain.models.embeddings.kernels.segments import (
     RowRule as RowRule,

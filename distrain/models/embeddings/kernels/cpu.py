@@ -51,7 +51,7 @@ _scratch = _Scratch()
 
 
 def unique(ids: Tensor, offsets: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    inverse = _memory.lend((len(ids),), torch.int32)
+    inverse = _memory.allocate((len(ids),), torch.int32)
     lengths = counts.sum(1)
     per_column = np.zeros(len(counts), np.int64)
     places, sizes = _array(offsets.contiguous()), _array(counts.contiguous())
@@ -81,7 +81,7 @@ def unique(ids: Tensor, offsets: Tensor, counts: Tensor) -> tuple[Tensor, Tensor
 
 
 def gather(weight: Tensor, keys: Tensor) -> Tensor:
-    out = _memory.lend((len(keys), weight.shape[1]), torch.float32)
+    out = _memory.allocate((len(keys), weight.shape[1]), torch.float32)
     is_bfloat16, values = _weight(weight)
     rows, target = _array(keys.contiguous()), _array(out)
     _in_parallel(

@@ -95,11 +95,11 @@ def placed_on(device: torch.device, places: Tensor) -> Tensor:
 
     Only the first call with the same places copies them to a GPU; the host waits for the copy.
     """
-    return places if device.type == "cpu" else made_once(device, tuple(places.tolist()))
+    return places if device.type == "cpu" else cached_tensor(device, tuple(places.tolist()))
 
 
 @lru_cache(maxsize=256)
-def made_once(device: torch.device, values: tuple[int, ...]) -> Tensor:
+def cached_tensor(device: torch.device, values: tuple[int, ...]) -> Tensor:
     """Return numbers as an int64 tensor on a device; equal calls return one cached tensor."""
     return torch.tensor(values, dtype=torch.int64, device=device)
 

@@ -22,7 +22,7 @@ from distrain.errors import SpecError
 from distrain.models.embeddings.columns import PLACEMENTS
 from distrain.models.embeddings.sharding.plan import ShardingPlan
 from distrain.models.embeddings.sharding.table_bytes import RankShare, TablePlan, TableSize
-from distrain.models.embeddings.sharding.too_large import does_not_fit
+from distrain.models.embeddings.sharding.too_large import too_large_error
 
 COLLECTIVE_BYTES = {
     # 250 us at 0.55 GB/s: medians of two gloo ranks on a machine of 2 cores.
@@ -84,7 +84,7 @@ def plan_placements(
         choice |= dict.fromkeys((table.name for table in own), ("row_wise", why))
         plan = ShardingPlan(planned(choice), share.num_ranks, budget_bytes)
     if budget_bytes is not None and plan.bytes_per_rank > budget_bytes:
-        raise does_not_fit(plan, list(tables), share, budget_bytes)
+        raise too_large_error(plan, list(tables), share, budget_bytes)
     return plan
 
 

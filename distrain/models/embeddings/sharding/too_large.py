@@ -14,7 +14,7 @@ from distrain.models.embeddings.sharding.table_bytes import RankShare, TablePlan
 _MOST_RANKS = 1 << 16
 
 
-def does_not_fit(
+def too_large_error(
     plan: ShardingPlan, tables: Sequence[TableSize], share: RankShare, budget_bytes: int
 ) -> SpecError:
     """Return the error for a plan that needs more than `budget_bytes` on a rank.
