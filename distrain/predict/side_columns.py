@@ -3,11 +3,10 @@
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from distrain.errors import DataError
 from distrain.prep.features.table_file import check_named
-from distrain.storage.inputs import open_input
+from distrain.prep.parts import readable_parquet
 
 
 def side_columns(
@@ -25,7 +24,7 @@ def side_columns(
     given, only the row groups with these indices are read from each file.
 
     Raises:
-        DataError: A file cannot be opened, or a value does not fit into the type in `schema`.
+        DataError: A file cannot be read, or a value does not fit into the type in `schema`.
         Unavailable: The storage does not answer.
     """
     if not columns:
@@ -33,10 +32,7 @@ def side_columns(
     pending: list[pa.RecordBatch] = []
     rows = 0
     for file in files:
-        with open_input(file) as handle:
-            parquet = pq.ParquetFile(
-                handle, page_checksum_verification=True, coerce_int96_timestamp_unit="us"
-            )
+        with readable_parquet(file) as parquet:
             groups = None if row_groups is None else list(row_groups)
             for piece in parquet.iter_batches(batch_rows, groups, list(columns)):
                 piece = piece if schema is None else _as(schema, piece, file)
@@ -67,12 +63,12 @@ def _as(schema: pa.Schema, piece: pa.RecordBatch, file: str) -> pa.RecordBatch:
 def check_side_columns(file: str, columns: Sequence[str], option: str) -> None:
     """Raise a `DataError` if a parquet file lacks one of the columns that an option names.
 
-    Also raises it if the file cannot be opened, and `Unavailable` if the storage does not answer.
+    Also raises it if the file cannot be read, and `Unavailable` if the storage does not answer.
     """
     if not columns:
         return
-    with open_input(file) as handle:
-        names = pq.ParquetFile(handle).schema_arrow.names
+    with readable_parquet(file) as parquet:
+        names = parquet.schema_arrow.names
     check_named(option, columns, names, file)
 
 
@@ -80,14 +76,13 @@ def common_type(files: Sequence[str], column: str) -> pa.DataType:
     """Return a type that a column's values in all files fit into; int8 if all have the type null.
 
     Raises:
-        DataError: A file cannot be opened, or the column holds lists or structs, or values that
+        DataError: A file cannot be read, or the column holds lists or structs, or values that
             cannot be compared, such as numbers in one file and strings in another.
         Unavailable: The storage does not answer.
     """
     common = pa.schema([(column, pa.null())])
     for file in files:
-        with open_input(file) as handle:
-            parquet = pq.ParquetFile(handle, coerce_int96_timestamp_unit="us")
+        with readable_parquet(file) as parquet:
             dtype = parquet.schema_arrow.field(column).type
         if pa.types.is_dictionary(dtype):
             dtype = dtype.value_type

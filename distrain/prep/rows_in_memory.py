@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
@@ -105,8 +104,11 @@ def store_rows(rows: Any, place: Path) -> str:
                 raise InputError(f"the {type(rows).__name__} given has no rows")
             _write(table, folder)
         stored = place / _name_by_content(folder)
-        with suppress(OSError):  # another process has written the same rows
+        try:
             folder.rename(stored)
+        except OSError:
+            if not stored.is_dir():  # otherwise another process has written the same rows
+                raise
     return str(stored)
 
 

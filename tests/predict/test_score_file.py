@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from click.testing import CliRunner
+from damaged import flip_bytes
 from object_stores import serving
 from small_jobs import CARDINALITIES, draw_rows
 from wording import Wording
@@ -31,12 +32,29 @@ from distrain.predict.prediction import (
     predict,
 )
 from distrain.predict.score_file import join_pieces, score_file
+from distrain.predict.side_columns import check_side_columns
 from distrain.schema import criteo_schema
 
 
 def save_small(folder: Path, seed: int = 0) -> None:
     schema, spec = criteo_schema(CARDINALITIES), MlpSpec(embedding_dim=2, hidden=(4,))
     save_model(folder, build_model(schema, spec, seed=seed), spec, schema)
+
+
+def test_a_damaged_page_of_a_kept_column_is_named(tmp_path: Path) -> None:
+    source = tmp_path / "rows.parquet"
+    table = draw_rows(50, seed=1)
+    table = table.append_column("extra", table["I3"])
+    pq.write_table(table, source, row_group_size=25, write_page_checksum=True)
+    flip_bytes("extra", in_header=False)(source)
+    save_small(tmp_path / "model")
+    check_side_columns(str(source), ["extra"], "--keep")
+    with pytest.raises(DataError) as refused:
+        score_file(
+            str(tmp_path / "model"), str(source), str(tmp_path / "out"), (("extra", "extra"),), 20
+        )
+    assert refused.value.where["file"] == str(source)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_model_written_anew_in_the_same_folder_is_used(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import shutil
 import threading
 import uuid
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -112,9 +112,11 @@ def write_index(categories: str, name: str, folder: str, range_bytes: int) -> in
         try:
             num_values = _write_files(lambda file: partial / file, categories, name, range_bytes)
             (partial / _RUNS).unlink()
-            # A worker that was lost in the meantime may have made the folder already.
-            with suppress(OSError):
+            try:
                 partial.rename(folder)
+            except OSError:
+                if not Path(folder).is_dir():  # otherwise a worker that was lost has made it
+                    raise
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     return num_values
