@@ -106,7 +106,7 @@ class RunData:
         return add_up([record.seconds or {} for record in self.train])
 
     def problem(self) -> str:
-        """Return the reason and message of a failed run, else ""."""
+        """Return the reason and message of a failed or cancelled run, else ""."""
         reason = self.summary.get("reason")
         if not reason or not self.ended:
             return ""

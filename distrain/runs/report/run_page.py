@@ -111,7 +111,7 @@ def _head(data: RunData) -> Iterable[str]:
             "bad",
         )
     if data.problem():
-        yield paragraph("Failure:", "bad") + verbatim(data.problem())
+        yield paragraph("Reason:", "bad") + verbatim(data.problem())
 
 
 def _last(data: RunData) -> str:
