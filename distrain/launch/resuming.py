@@ -180,9 +180,11 @@ def resume_or_begin(
     # Where the command has `auto` or null, the run's spec has values derived from the data.
     other = [key for key in given if given[key] not in (begun_spec.get(key), "auto", None)]
     if other:
+        differs = ", ".join(f"{key}: {begun_spec.get(key)}, now {given[key]}" for key in other)
         raise InputError(
-            "the run folder holds the run of another job",
-            where={"path": str(root), "differs": ", ".join(other)},
-            hint="Choose another --run-dir, or resume that run: --resume.",
+            "the run in this folder was begun with other settings",
+            where={"path": str(root), "differs": differs},
+            hint="Set these values as they were, resume the run with --resume, or choose another "
+            "--run-dir.",
         )
     return job_id, begun, resumed

@@ -73,7 +73,7 @@ class Retention(SettingsSection):
 class ProjectSettings(Quota):
     """A project that the configuration declares.
 
-    The API cannot change its quota, nor the roles given here; it can add members.
+    The API and commands cannot change its quota and members.
     """
 
     members: dict[str, Literal["viewer", "submitter", "operator"]] = Field(

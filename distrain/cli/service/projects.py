@@ -7,7 +7,6 @@ import click
 from distrain.cli.options import json_option
 from distrain.cli.output import print_answer, print_json, print_result
 from distrain.cli.service.config_options import note_change, open_database, with_settings
-from distrain.errors import InputError
 
 if TYPE_CHECKING:
     from distrain.service.settings import Settings
@@ -117,7 +116,7 @@ def member(settings: "Settings", name: str, user: str, role: str) -> None:
     """Give a user a role in a project; `none` removes it.
 
     viewer: sees all jobs. submitter: submits, and sees and changes their own jobs. operator:
-    manages all jobs, members and quotas of the project.
+    manages all jobs and members of the project.
 
     \b
     Examples:
@@ -125,12 +124,6 @@ def member(settings: "Settings", name: str, user: str, role: str) -> None:
     """
     from distrain.service.values import Role
 
-    declared = settings.projects.get(name)
-    if declared is not None and user in declared.members:
-        raise InputError(
-            f"the configuration gives {user} a role in project {name}",
-            hint="Change it in serve.yaml, and restart the service.",
-        )
     with open_database(settings) as store:
         if role == "none":
             store.remove_member(name, user)

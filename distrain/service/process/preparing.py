@@ -46,9 +46,9 @@ def declare(store: Store, settings: Settings) -> None:
     for name, project in settings.projects.items():
         store.put_project(name, Quota(**project.model_dump(exclude={"members"})), declared=True)
         for user in set(store.members(name)) - set(project.members):
-            store.remove_member(name, user)
+            store.remove_member(name, user, declared=True)
         for user, role in project.members.items():
-            store.set_member(name, user, Role(role))
+            store.set_member(name, user, Role(role), declared=True)
     store.undeclare_projects(settings.projects)
 
 

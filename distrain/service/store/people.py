@@ -201,13 +201,15 @@ class People:
         found = self.db.all(members.order_by(_members.c.user))
         return {row.user: Role(row.role) for row in found}
 
-    def set_member(self, project: str, user: str, role: Role) -> None:
+    def set_member(self, project: str, user: str, role: Role, declared: bool = False) -> None:
         """Give a user a role in a project, and create the user if there is none.
 
-        Raises RowNotFound if there is no such project.
+        Raises RowNotFound if there is no such project, and WrongState if it is declared in the
+        configuration and `declared` is False.
         """
         self.ensure_user(user)
         with self.db.write() as connection:
+            _refuse_declared(connection, project, declared)
             known = select(_projects.c.name).where(_projects.c.name == project)
             if connection.execute(known).first() is None:
                 raise RowNotFound(
@@ -224,8 +226,13 @@ class People:
                 )
             )
 
-    def remove_member(self, project: str, user: str) -> None:
+    def remove_member(self, project: str, user: str, declared: bool = False) -> None:
+        """Remove a user's role in a project.
+
+        Raises RowNotFound if the user has none, and WrongState as `set_member` does.
+        """
         with self.db.write() as connection:
+            _refuse_declared(connection, project, declared)
             gone = connection.execute(
                 delete(_members).where(_members.c.project == project, _members.c.user == user)
             )

@@ -99,7 +99,9 @@ def test_what_the_configuration_declares_is_in_the_database(run, tmp_path):
         run("project", "set", "ads", "--max-ranks", 100)
     with pytest.raises(DistrainError):
         run("project", "member", "ads", "bob", "operator", "--config", config)
-    run("project", "member", "ads", "carol", "viewer", "--config", config)
+    with pytest.raises(DistrainError):  # the next start would remove her
+        run("project", "member", "ads", "carol", "viewer", "--config", config)
+    assert json.loads(run("project", "list", "--json"))[0]["members"] == {"bob": "viewer"}
 
 
 def test_what_retention_deletes_is_shown_before(prepared, tmp_path):

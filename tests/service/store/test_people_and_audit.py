@@ -61,7 +61,14 @@ def test_a_declared_project_is_the_configurations(store):
     store.put_project("ads", Quota(max_ranks=4), declared=True)
     with pytest.raises(WrongState):
         store.put_project("ads", Quota())
+    store.set_member("ads", "alice", Role.VIEWER, declared=True)
+    with pytest.raises(WrongState):
+        store.set_member("ads", "bob", Role.VIEWER)
+    with pytest.raises(WrongState):
+        store.remove_member("ads", "alice")
+    assert store.members("ads") == {"alice": Role.VIEWER}
     store.undeclare_projects(but=["default"])
+    store.remove_member("ads", "alice")
     store.put_project("ads", Quota(max_ranks=8))
     ads = store.projects()[0]
     assert (ads.name, ads.quota, ads.declared) == ("ads", Quota(max_ranks=8), False)

@@ -10,7 +10,7 @@ from distrain.service.access.rules import Action, role_allows
 from distrain.service.api.bodies import ProjectName, Request, UserName
 from distrain.service.api.dependencies import ApiCall, Call
 from distrain.service.api.openapi import answers
-from distrain.service.api.problems import Problem, not_found
+from distrain.service.api.problems import not_found
 from distrain.service.store.people import Project
 from distrain.service.values import Principal, Quota, Role
 
@@ -106,9 +106,9 @@ def list_members(project: Name, call: Call) -> MemberList:
 def put_member(project: Name, user: User, body: MemberRequest, call: Call) -> MemberList:
     """Give a user a role in a project; for the project's operators and for admins.
 
-    A role that the service's configuration gives cannot be changed (409 `conflict`).
+    Members of a project that the configuration declares cannot be changed (409 `conflict`).
     """
-    _may_set(call, project, user)
+    _may_set(call, project)
     call.note(project, user=user, role=str(body.role))
     call.store.set_member(project, user, body.role)
     return _members(call, project)
@@ -122,24 +122,17 @@ def put_member(project: Name, user: User, body: MemberRequest, call: Call) -> Me
 def remove_member(project: Name, user: User, call: Call) -> None:
     """Remove a user's role in a project; for the project's operators and for admins.
 
-    A role that the service's configuration gives cannot be removed (409 `conflict`).
+    Members of a project that the configuration declares cannot be changed (409 `conflict`).
     """
-    _may_set(call, project, user)
+    _may_set(call, project)
     call.note(project, user=user)
     call.store.remove_member(project, user)
 
 
-def _may_set(call: ApiCall, project: str, user: str) -> None:
+def _may_set(call: ApiCall, project: str) -> None:
     call.require(Action.SET_MEMBERS)
     _seen(call, project)
     call.allow(Action.SET_MEMBERS, project)
-    declared = call.service.settings.projects.get(project)
-    if declared is not None and user in declared.members:
-        raise Problem(
-            "conflict",
-            f"the configuration gives {user} a role in project {project}",
-            hint="Change it there, and reload the service.",
-        )
 
 
 def _sees(caller: Principal, project: str) -> bool:
