@@ -135,7 +135,7 @@ def _role(column: WantedColumn) -> str:
 
 
 def source_of(column: WantedColumn, values: NDArray[Any]) -> NDArray[Any]:
-    """Return a column's values in a type that the kernels read."""
+    """Return a column's values in a type that the kernels (`fill`) can read."""
     return _as_id(values) if column.kind == "id" else _as_float(values)
 
 
@@ -144,7 +144,7 @@ def type_letter(source: NDArray[Any]) -> bytes:
 
 
 def _as_id(values: NDArray[Any]) -> NDArray[Any]:
-    """Return ids in a type that the kernels read.
+    """Return ids in a type that the kernels (`fill`) can read.
 
     Ids that do not fit int64 become negative, which is invalid as well.
     """

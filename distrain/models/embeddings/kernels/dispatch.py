@@ -171,9 +171,10 @@ def repeated(numbers: Tensor, counts: Tensor, like: Tensor) -> Tensor:
 def padded_positions(
     lengths: Sequence[int], capacities: Sequence[int], device: torch.device
 ) -> Tensor:
-    """Return the positions of the first `lengths[i]` rows of each part `i`, int64.
+    """Return the positions of the rows of a padded tensor that are not padding, int64.
 
-    The parts follow each other, and part `i` has `capacities[i]` rows.
+    The tensor has parts one after another. Part `i` has `capacities[i]` rows, of which the first
+    `lengths[i]` are not padding.
 
     >>> padded_positions([2, 0, 1], [3, 1, 2], torch.device("cpu")).tolist()
     [0, 1, 4]
@@ -185,9 +186,10 @@ def padded_positions(
 
 
 def part_segments(counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the arguments `offsets` and `counts` of `unique`, each `[columns, parts]`.
+    """Return the arguments `offsets` and `counts` of `unique` for ids in parts, such as of ranks.
 
-    They are for ids that are concatenated part after part, and within a part column after column.
+    Both are `[columns, parts]`. The ids are concatenated part after part, and within a part column
+    after column.
     `counts`, `[parts, columns]`, int64, has the number of ids of each column in each part.
     """
     ends = torch.cumsum(counts.flatten(), 0).view(counts.shape)
