@@ -40,7 +40,7 @@ class Answer(BaseModel):
 
     @classmethod
     def read(cls, values: Any) -> Self:
-        """Return the answer for a JSON object that any version of distrain has sent.
+        """Return the answer for a JSON object from any version of distrain.
 
         A field that is missing or invalid gets its default. If `values` is not a `dict`, all fields
         get their defaults.

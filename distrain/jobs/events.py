@@ -142,7 +142,10 @@ class StacksTaken(_OfRank):
 
 @dataclass(frozen=True)
 class StepsDone(_OfRank):
-    """A rank's report of the steps since its last report; these steps are the report's window."""
+    """A rank's report of the steps since its last report.
+
+    These steps are called the report's window.
+    """
 
     kind: ClassVar[str] = "steps_done"
     epoch: int  # the epoch of the last step, from 0
@@ -222,7 +225,7 @@ class RefitStarted(_OfRank):
 
 @dataclass(frozen=True)
 class WeightsTaken(_OfRank):
-    """A new run begins with the weights of another; rank 0 reports it."""
+    """A new run begins with the weights of another run (`train.init_from`); rank 0 reports it."""
 
     kind: ClassVar[str] = "weights_taken"
     path: str  # the saved model or checkpoint with these weights

@@ -30,7 +30,7 @@ ColumnStates = dict[str, Any]
 
 @dataclass(frozen=True)
 class FitUnit:
-    """Some columns of a group, and the operator that is fitted to them."""
+    """Some columns of a group, and the operator that one task fits to them."""
 
     group: ColumnGroup
     columns: tuple[str, ...]
@@ -72,7 +72,7 @@ def units_of(workflow: Workflow, stages: Sequence[FitStage]) -> list[FitUnit]:
 
 
 def vocabulary_units(workflow: Workflow) -> list[FitUnit]:
-    """Return the units that count values to update the vocabularies of a fitted workflow.
+    """Return the units that count values, in order to update the vocabularies of a fitted workflow.
 
     The units' Categorify operators are copies without the fitted vocabularies.
     """

@@ -174,8 +174,8 @@ class _Fit:
     ) -> Iterator[tuple[list[list[ColumnStates]], str]]:
         """Context manager that fits the units on all runs, and yields the states and a folder.
 
-        The states are `[unit][run]`. The folder is the temporary one of the counts; it is removed
-        at the end, unless the block raises an error.
+        The states are `[unit][run]`. The folder has temporary files with counts, to which some
+        states refer. It is removed at the end, unless the body raises an error.
         """
         counts = f"{self.staging}/counts"
         open_folder(counts).make()

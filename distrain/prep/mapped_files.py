@@ -25,7 +25,7 @@ _MOST_KEPT = 4096
 
 @dataclass(frozen=True, eq=False)
 class MappedFile:
-    """A file that is mapped into memory while `content` is referenced; no descriptor stays open."""
+    """A file in mapped memory, for as long as `content` is referenced; no descriptor stays open."""
 
     content: Any
     path: str
@@ -80,7 +80,10 @@ def kept_mapped(path: str) -> MappedFile:
 
 
 def forget_files() -> None:
-    """Drop the cached files of a preparation, because the worker process outlives it."""
+    """Empty this process's cache of memory-mapped staging files, at the end of a preparation.
+
+    The files on disk stay.
+    """
     kept_mapped.cache_clear()
 
 

@@ -53,7 +53,7 @@ _PARSED_AT_ONCE_BYTES = 1 << 18
 
 @dataclass(frozen=True)
 class TextLayout:
-    """The form of lines of Criteo's columns."""
+    """Text format of Criteo's lines: delimiter, header, and whether a label comes first."""
 
     delimiter: str = "\t"  # the character between fields
     header: bool = False  # whether each file's first line names the columns

@@ -243,10 +243,11 @@ def read_inputs(
 def _types_for_all(
     of_files: Sequence[dict[str, str]], domains: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the type of each categorical column, for all files.
+    """Return the category type of each categorical column, for all files together.
 
     It is `string` if the column, or another column of its domain, has texts in any file; otherwise
-    `int64`.
+    `int64`. `of_files` has the types by file; `domains` has the domain of each column that shares
+    one.
     """
     texts = {domains.get(c, c) for of in of_files for c, dtype in of.items() if dtype == "string"}
     columns = dict.fromkeys(column for of in of_files for column in of)
@@ -268,9 +269,9 @@ def _counter(
     tasks: Sequence[tuple[int, StagingTask]],
     on_progress: ProgressCallback,
 ) -> Callable[[int, Staged], None]:
-    """Return a function that counts a finished task, given its index and result.
+    """Return a function for reporting progress: call it with a finished task's index and result.
 
-    Files that are read in place are counted at once.
+    Files that are read in place, without staging, count as finished at once.
     """
     in_place_files = [
         (file, of_file[0]) for file, of_file in zip(files, in_place, strict=True) if of_file
@@ -284,7 +285,10 @@ def _counter(
 
 
 def form_of(file: TableFile) -> str:
-    """Return a file's form: `csv` for fields of text, `json` for JSON lines, else `table`."""
+    """Return in which form rows are read.
+
+    `csv` (text fields), `json` (JSON lines), else `table`.
+    """
     return {"csv": "csv", "jsonl": "json"}.get(file.kind, "table")
 
 

@@ -33,7 +33,7 @@ class SortedRun:
     files: tuple[MappedFile, ...] = ()  # the files of the rows
 
     def cut_at(self, row: int) -> Cut:
-        """Return the cut at a row: rows that sort before the row are below it."""
+        """Return the sort position of a row: all rows that sort before the row are below it."""
         return tuple(
             _key(self.rows[name].chunk(0)[row], order == "descending") for name, order in self.keys
         )

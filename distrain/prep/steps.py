@@ -110,7 +110,7 @@ def bucketize(values: Values, step: Step, _: Any) -> Values:
 
 
 def limits(values: Values, step: Step, _: Any) -> Values:
-    """Return the values; raises `UnusableValue` if one is below `low` or above `high`."""
+    """Return the values unchanged; raises `UnusableValue` if one is below `low` or above `high`."""
     for bound, compare in ((step["low"], np.less), (step["high"], np.greater)):
         if bound is not None:
             refuse(compare(values.x, bound), "beyond the float32 limit of 3.4e38")
@@ -184,7 +184,10 @@ STEPS: dict[str, Callable[[Values, Any, Any], Values]] = {
     "calendar": _calendar,
     "limits": limits,
 }
-"""Steps by kind of operator. Features documents add `calendar` and `limits`, without operators."""
+"""The functions of steps, by kind of operator.
+
+`calendar` and `limits` are not operators; they repeat conversions and checks of features documents.
+"""
 
 
 def after_steps(values: Values, steps: Sequence[Step], known: Mapping[str, Any]) -> Values:

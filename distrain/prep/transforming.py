@@ -129,10 +129,10 @@ def _columns_of(
 
 
 def _transformed(table: pa.Table, workflow: Workflow, document: FeatureDocument | None) -> pa.Table:
-    """Return the output columns of staged rows: label, features, other columns of the document.
+    """Return the output columns of staged rows.
 
-    Binary labels are checked. All other columns of the document become float32 if they hold
-    integers.
+    Label, features, and the document's other columns, such as weights. Binary labels are checked.
+    All other columns of the document become float32 if they hold integers.
     """
     if LABEL in table.column_names:
         label = table[LABEL]

@@ -108,7 +108,7 @@ class Gangs:
         return True
 
     def end(self, job_id: str, attempt: int) -> None:
-        """Release an attempt's tasks and its store; ends ranks that still run."""
+        """Release an attempt's Dask tasks and rendezvous store, which ends ranks that still run."""
         self._numbers.pop((job_id, attempt), None)
         gang = self._gangs.pop((job_id, attempt), None)
         for future in gang.futures if gang else ():
@@ -125,7 +125,10 @@ class Gangs:
                     future.release()
 
     def whose(self, key: Any) -> tuple[str, int, int] | None:
-        """Return the job, attempt and rank of a supervisor's Dask task; `None` for other tasks."""
+        """Return the job, attempt and rank whose supervisor is the Dask task `key`.
+
+        `None` for other tasks.
+        """
         for (job_id, attempt), gang in self._gangs.items():
             for rank, future in enumerate(gang.futures):
                 if future.key == key:

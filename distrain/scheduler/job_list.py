@@ -14,13 +14,14 @@ from distrain.version import build
 
 
 def show(job: Job, collector: Collector, outcome: tuple[bool, str], since: int | None) -> JobView:
-    """Return the state of a job in the form that clients read.
+    """Return a job's state in the form that clients read.
 
     Args:
         job: The job in the lifecycle.
         collector: The progress that its ranks reported.
-        outcome: The result of `Recordings.outcome`.
-        since: The number of the first entry of the view's progress; `None`: without progress.
+        outcome: The result of `Recordings.outcome`: whether the summary is written, and any error.
+        since: The number of the first entry of progress that the view includes; `None`: no
+            progress.
     """
     recorded, record_error = outcome
     waits = job.state.waits
@@ -67,7 +68,10 @@ _MESSAGE_CHARACTERS = 1000
 
 
 def tombstone_of(job: Job, service: str | None) -> EndedJob:
-    """Return the tombstone of an ended job, which `service` submitted (`None`: a Dask client)."""
+    """Return a short document about an ended job, which is kept when the job is removed.
+
+    `service` is the id of the service that submitted the job; `None`: a Dask client did.
+    """
     cause = job.culprit
     return EndedJob(
         id=job.job_id,

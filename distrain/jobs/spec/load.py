@@ -80,7 +80,7 @@ def parse_spec(
 def check_overrides(overrides: Iterable[str], kind: str | None = None) -> None:
     """Check `section.field=value` overrides before the rest of the spec is known.
 
-    Only mistakes of the overrides themselves are found: unknown fields and unsuitable values.
+    Only mistakes in the overrides themselves are reported: unknown fields and unsuitable values.
 
     Args:
         overrides: The overrides.

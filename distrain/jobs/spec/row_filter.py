@@ -59,7 +59,7 @@ class ColumnTest:
 
 @dataclass(frozen=True)
 class Joined:
-    """Several conditions: all must hold (`and`), or at least one (`or`)."""
+    """Several conditions of a filter: all must hold (`and`), or at least one (`or`)."""
 
     word: Literal["and", "or"]
     conditions: "tuple[Condition, ...]"

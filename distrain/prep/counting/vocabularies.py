@@ -35,11 +35,12 @@ from distrain.prep.vocabulary import (
 from distrain.prep.workers import TaskRunner
 
 KEPT = "rare"
-"""The prefix of files with counts of values without an id."""
+"""The prefix of files with kept counts: counts of frequent values without an id."""
 
 KEPT_BUCKETS = 256
-"""The number of hash buckets among which the counts to keep are divided equally. It is fixed, since
-it affects which counts are kept."""
+"""The number of hash buckets into which values without an id are divided. Each bucket keeps at most
+an equal number of counts, for later updates. It is fixed, since it affects which counts are kept.
+"""
 
 _BUCKETS_IN_ONE = NUM_BUCKETS // KEPT_BUCKETS
 
@@ -58,7 +59,10 @@ class VocabularyReport:
 
 @dataclass(frozen=True)
 class Limits:
-    """The largest number of values that get an id, and of other values whose counts are kept."""
+    """Maximum numbers.
+
+    Of values that get an id, and of values without an id whose counts are kept.
+    """
 
     new: int | None  # the number of values that may get an id; `None` for no limit
     # the number of values without an id whose counts are kept, rounded up to an equal number for
@@ -81,7 +85,10 @@ class Limits:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The result of `choose` for one piece (a range of hash buckets) of a column's counts."""
+    """The counts of a piece (a range of hash buckets) after `choose`.
+
+    Values that get an id, and others.
+    """
 
     new: Run  # values that get an id, in the order of the ids
     rare: Run | None  # values without an id whose counts are kept, in the order of buckets
@@ -91,14 +98,15 @@ class Chosen:
 def choose(
     operator: Categorify, counts: Counts, limits: Limits, observed: int, stem: str
 ) -> Chosen:
-    """Choose the values that get an id or keep their counts, and write them to files `STEM-*`.
+    """Choose the values that get an id, and those without one whose counts are kept.
 
-    Values that reach the operator's `freq_threshold` get an id, at most the `limits.new` most
-    frequent of them. Of the values that do not reach it, the most frequent in each of the
-    `KEPT_BUCKETS` keep their counts.
+    Write both to files `STEM-*`. Values that reach the operator's `freq_threshold` get an id, at
+    most the `limits.new` most frequent of them. For the values that do not reach it, the counts of
+    the most frequent in each of the `KEPT_BUCKETS` are kept for later updates.
 
     Args:
-        counts: The counts of a piece, with each value once, without values that have an id already.
+        counts: The counts of a piece (a range of hash buckets), with each value once, without
+            values that have an id already.
         observed: How often the piece's values occur in the rows, for the result.
     """
     passes = pc.greater_equal(counts.counts, operator.freq_threshold)
@@ -198,9 +206,10 @@ def most_frequent(counts: Counts, limit: int | None) -> Counts:
 
 
 def _of_each_bucket(counts: Counts, limit: int) -> Counts:
-    """Return the at most `limit` most frequent values of each of the `KEPT_BUCKETS`.
+    """Return the counts of the `limit` most frequent values of each of the `KEPT_BUCKETS`.
 
-    They are in the order of the buckets; in a bucket, by falling count and then by value.
+    They are in the order of the buckets; in a bucket, by falling count and then by value. Fewer if
+    a bucket has fewer values.
     """
     table = counts.rows.append_column(
         "bucket", pa.array(buckets_of(counts.values) // _BUCKETS_IN_ONE)

@@ -1,4 +1,7 @@
-"""Checks tables whose columns are passed to the operators unchanged."""
+"""Checks tables that are used without a features document.
+
+Operators get their columns unchanged.
+"""
 
 from __future__ import annotations
 

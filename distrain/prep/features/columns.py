@@ -246,7 +246,7 @@ class _NumbersSpec(_ColumnSpec):
 
     @property
     def with_gaps(self) -> Self:
-        """The settings for rows that a fitted workflow transforms, in which values may be missing.
+        """The settings for later rows of a fitted workflow, in which values may be missing.
 
         With `normalize` and without `fill`, this is a copy with `fill: 0`, so that the check of
         these rows accepts missing values. Otherwise it is this object.

@@ -96,7 +96,7 @@ class FeatureConfig:
 
     @property
     def staged(self) -> dict[str, ColumnSpec]:
-        """The columns of staged rows, with the settings by which their values are checked."""
+        """The columns of staging files, by name, with the settings for reading their values."""
         staged = self.document.staged
         if not self.is_fitted:
             return staged

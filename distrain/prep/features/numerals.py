@@ -37,9 +37,9 @@ def numbers_of(
 
 
 def _plain_texts(values: pa.Array, point: str) -> Iterator[pa.Array]:
-    """Yield copies of the texts, of which Arrow may be able to cast one to float64.
+    """Yield variants of the texts that Arrow's fast cast to float64 may accept.
 
-    A cast that succeeds gives the same numbers as `number_of`. The first copy has a point for a
+    A cast that succeeds gives the same numbers as `number_of`. The first variant has a point for a
     decimal comma; the second also has no blanks around the texts. Yields nothing if `point` is a
     comma and a text has a point, which may separate thousands.
     """

@@ -45,7 +45,7 @@ class Unlabelled(BadValues):
 
 
 class NeitherValue(BadValues):
-    """Some values of a binary target are neither its `equals` nor its `otherwise`."""
+    """Some values of a binary target are neither the value of class 1 nor that of class 0."""
 
     def __init__(self, places: Places, values: pa.Array, target: TargetSpec):
         two = (target.equals, target.otherwise)
@@ -164,9 +164,9 @@ def _classes(
 def window_values(
     values: pa.Array | pa.ChunkedArray, windows: TableWindows, text: FormatSpec | None
 ) -> pa.Array:
-    """Return the values that determine windows, `[rows]`: timestamps, integers or float64.
+    """Return the values by which rows are divided into windows, `[rows]`.
 
-    Raises `BadValues` for missing or unusable values.
+    Timestamps, integers or float64. Raises `BadValues` for missing or unusable values.
     """
     values = flat(values)
     if len(gaps := _gaps(values)):

@@ -85,7 +85,10 @@ def spill_events(
 
 @dataclass(frozen=True)
 class OrderedRanges:
-    """The files of consecutive ranges of all events, in sort order; each batch is one range."""
+    """The files that `order_ranges` wrote for consecutive ranges of all events.
+
+    Events, and spans of rows. Each record batch of a file is one range.
+    """
 
     events: str  # the file with the events' values
     spans: str  # the file with spans of rows that need histories; each batch is sorted by part
@@ -123,7 +126,8 @@ def _ordered(
 ) -> tuple[pa.Table, pa.Table]:
     """Return the events from `low` to `high` in sort order, and a table of spans (`_SPANS`).
 
-    The table has the history of each of these events' rows, except rows of the first `silent` runs.
+    The second table has a row for each of these events whose row needs a history, with the events
+    that form the history. Rows of the first `silent` runs need none.
     """
     begins = [0 if low is None else run.place_of(low) for run in runs]
     ends = [run.rows.num_rows if high is None else run.place_of(high) for run in runs]

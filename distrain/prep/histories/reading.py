@@ -17,7 +17,7 @@ from distrain.prep.parts import Part, read_part
 
 @dataclass(frozen=True)
 class Values:
-    """The file with one column's values for all events, in sort order."""
+    """The file with the values of one listed column for all events, sorted by key and time."""
 
     name: str  # the name of the lists
     path: str
@@ -40,7 +40,10 @@ class EventLog:
 
 @dataclass(frozen=True)
 class PartHistory:
-    """The location of a part's histories; `opened` reads the spans and times of the rows."""
+    """The files in which the histories of a part are found.
+
+    `opened` reads the rows' spans and times.
+    """
 
     log: EventLog
     number: int  # the index of the part among the parts that need histories
@@ -48,7 +51,7 @@ class PartHistory:
     most_bytes: int  # maximum memory of the lists of one row group
 
     def opened(self, part: Part) -> OpenHistory:
-        """Return the part's histories; reads the rows' spans and times."""
+        """Return the part's histories, for building lists; reads the rows' spans and times."""
         seconds = seconds_of(self.order, read_part(part, [self.order])[self.order])
         spans = spans_of_part(self.log.spans, self.number, part.num_rows)
         return OpenHistory(self.log, spans, seconds, self.most_bytes)

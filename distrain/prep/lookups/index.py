@@ -206,7 +206,7 @@ _LOAD_LOCK = threading.Lock()
 def load_workflow(folder: str, lookups: Lookups) -> Workflow:
     """Return the saved workflow in `folder`, whose vocabularies are looked up in `lookups`.
 
-    The last workflow that a process has loaded stays in its memory.
+    The process caches the last workflow that it has loaded.
     """
     with _LOAD_LOCK:  # otherwise each thread of a worker would read the vocabularies
         return _load_workflow_once(folder, lookups)
@@ -221,7 +221,10 @@ def _load_workflow_once(folder: str, lookups: Lookups) -> Workflow:
 
 
 def forget_run() -> None:
-    """Drop the cached workflow and files of a preparation; the worker process outlives it."""
+    """Empty this process's caches of the workflow and files of a preparation.
+
+    Call it at the end of a preparation, because worker processes outlive it.
+    """
     with _LOAD_LOCK:
         _load_workflow_once.cache_clear()
     forget_tables()

@@ -40,9 +40,9 @@ class KeyIndex:
         return cls(values, keys[order], order.astype(np.int32))
 
     def places_of(self, distinct: pa.Array) -> tuple[BoolArray, Int32Array]:
-        """Return a mask of the known values, and their indices in `values`, `[distinct]` each.
+        """Return which values are known (a mask), and their indices in the index's `values`.
 
-        The indices of unknown values have no meaning.
+        Both are `[distinct]`. The indices of unknown values have no meaning.
         """
         places = np.zeros(len(distinct), np.int32)
         known = np.zeros(len(distinct), bool)

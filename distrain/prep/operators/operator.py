@@ -45,9 +45,10 @@ class Operator(Protocol):
         ...
 
     def served(self, column: str) -> dict[str, Any]:
-        """Return the argument `step` of the function `prep.steps.STEPS[kind]`, as JSON values.
+        """Return the settings with which the function `prep.steps.STEPS[kind]` repeats `transform`.
 
-        That function repeats `transform` for the column where a model is served.
+        Exported models use that function. The settings are JSON values, passed as its argument
+        `step`.
         """
         ...
 
@@ -133,10 +134,11 @@ class OnNumbers:
 
 
 def as_values(values: pa.Array) -> Values:
-    """Return an Arrow array of numbers or booleans as `Values`; copies only where it must.
+    """Return an Arrow array of numbers or booleans as `Values`, the input of a step (`prep.steps`).
 
-    float32 and float64 keep their type, with NaN for null. Integers become int64, or uint64 if a
-    value does not fit, with a mask for nulls. Other types become float64: booleans are 0 and 1.
+    Copies only where it must. float32 and float64 keep their type, with NaN for null. Integers
+    become int64, or uint64 if a value does not fit, with a mask for nulls. Other types become
+    float64: booleans are 0 and 1.
     """
     types = pa.types
     is_float = types.is_float32(values.type) or types.is_float64(values.type)

@@ -113,7 +113,7 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class DrawnFeatures:
-    """The features of `CHUNK_ROWS` rows, by column name."""
+    """The randomly drawn features of one chunk of `CHUNK_ROWS` rows, by column name."""
 
     integers: dict[str, Ints]  # the integer columns, int32 `[rows]`; arbitrary where missing
     # the categories by frequency rank (0 is the most frequent), int32 `[rows]`; arbitrary

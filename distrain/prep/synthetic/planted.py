@@ -160,7 +160,10 @@ def _solve_bias(logits: Floats, click_rate: float) -> float:
 
 @dataclass(frozen=True)
 class SplitSummary:
-    """The figures of one split; see `Truth` for the formulas."""
+    """Numbers of rows and clicks, and the best possible scores, of one split.
+
+    See `Truth` for the formulas.
+    """
 
     rows: int  # number of rows
     clicks: int  # number of rows with label 1

@@ -109,9 +109,9 @@ def update_vocabularies(
 
 
 def _spread(old: str, name: str, stem: str, range_bytes: int) -> _Old:
-    """Write the vocabulary `name` of the folder `old`, and its kept counts, to files `STEM-*`.
+    """Copy the vocabulary `name` of the folder `old`, and its kept counts, to files `STEM-*`.
 
-    The files are sorted by hash bucket. Returns their paths, and their sizes.
+    The files are sorted by hash bucket. Returns their paths and sizes.
     """
     most = _rows_at_once(range_bytes)
     spread = _Old()

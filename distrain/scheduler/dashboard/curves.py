@@ -43,7 +43,10 @@ class Curves:
         self._of_other: list[LegendItem] = []
 
     def show(self, view: View) -> None:
-        """Add a view's new points; show the second job's legend entries only if there is one."""
+        """Add a view's new points to the curves.
+
+        The legend has entries for the second job only if there is one.
+        """
         extend(self.train, train_series(view.metrics.get("train", {})), view.replaces)
         extend(self.valid, valid_series(view.metrics.get("valid", {})), view.replaces)
         other = view.other or View((), None, {}, replaces=len(self.other_train.data["step"]) > 0)

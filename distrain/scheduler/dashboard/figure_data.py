@@ -20,7 +20,7 @@ GIB = 2.0**30
 
 
 def train_series(train: Document) -> Series:
-    """Return the columns of training curves, given `train` of a `metrics_document`.
+    """Return the columns of training curves; `train` is that key of a `metrics_document`.
 
     Unknown values are NaN. `auc` has the values of the column that `score_name` returns; the exact
     AUC is between `auc_low` and `auc_high`.
@@ -30,7 +30,7 @@ def train_series(train: Document) -> Series:
 
 
 def valid_series(valid: Document) -> Series:
-    """Return the columns of validation curves, given `valid` of a `metrics_document`.
+    """Return the columns of validation curves; `valid` is that key of a `metrics_document`.
 
     They are those of `train_series`, without `rows_per_s` and `lr`.
     """

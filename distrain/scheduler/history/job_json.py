@@ -29,7 +29,10 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Watched:
-    """A job, with its history and GPUs, at the unix time `now_s`: the input of its documents."""
+    """A job, its history and its workers' GPUs at one time, from which its documents are made.
+
+    `now_s` is that time, in unix time.
+    """
 
     view: JobView  # without progress
     job: LifecycleJob
@@ -44,7 +47,7 @@ class Watched:
 
     @cached_property
     def document(self) -> Job:
-        """The job's document, with figures from its history."""
+        """The job in the API's form, with figures from its history."""
         view, history, request = self.view, self.history, self.job.request
         train, valid = history.last_train, history.valid_of(view.model_step)
         tail, valid_tail = history.train.tail(), history.valid.tail()

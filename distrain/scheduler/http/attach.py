@@ -45,7 +45,7 @@ def install() -> None:
 
 
 class JobsPlugin(CoordinatorPlugin):
-    """The coordinator with its API, which clients can call over Dask's connections."""
+    """The coordinator, with an API that clients can call over Dask's connections."""
 
     def add_api(self, scheduler: Scheduler) -> None:
         api = CoordinatorApi(self)

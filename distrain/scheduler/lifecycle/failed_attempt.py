@@ -39,7 +39,7 @@ def reported_failure(event: RankFailed) -> AttemptFailure:
 
 
 def death_without_report(event: RankExited, status: RankStatus) -> AttemptFailure:
-    """Return the failure of a rank whose process ended without a report of the rank.
+    """Return the failure of a rank whose process ended without reporting why.
 
     The reason is `PEER_LOST` if NCCL's watchdog aborted the process, otherwise `RANK_DIED`.
     """
@@ -114,7 +114,7 @@ LOSSES_S = 600.0
 
 @dataclass(frozen=True)
 class AttemptVerdict:
-    """The consequences of an attempt that ended early."""
+    """The consequence of an attempt that ended early: a restart after a pause, or the job's end."""
 
     state: JobState  # `RESTARTING`, `PENDING`, or a bad end
     # the restart counts towards the spec's `restart.max_BUDGET`; "": it counts towards no limit

@@ -145,7 +145,7 @@ class ApiCall:
         return job
 
     def note(self, target: str, **details: Any) -> None:
-        """Set the target and the details of the request's audit row."""
+        """Set the target and the details of the row that this request adds to the audit log."""
         note = audit_note(self.request)
         note.target, note.details = target, details
 
@@ -198,7 +198,7 @@ def caller_now(request: Request, parts: ApiParts) -> Principal:
 
 
 def refresh_caller(call: ApiCall, job_id: str | None) -> ApiCall:
-    """Return the call of an open stream with its caller's present rights.
+    """Return an open stream's call with the rights that its caller has now.
 
     Call it in a thread, since it may block. `job_id` is `None` for streams of all jobs. Raises the
     problem `unauthenticated`, `forbidden` or `not_found` if the caller may no longer read the

@@ -73,7 +73,7 @@ def checked(
 
 
 def again(call: ApiCall, job: Job, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a job's spec with values set at dotted paths.
+    """Return a job's spec with the values `settings` set at dotted paths.
 
     Raises the problem `bad_spec` if a path is empty, has an empty key (`a..b`), or passes through a
     value that is not a section. The result is not validated.
@@ -127,7 +127,7 @@ def bad_spec(mistakes: Sequence[Mistake]) -> Problem:
 
 
 def quota_for(call: ApiCall, action: Action, project: str) -> Quota:
-    """Return a project's quota, after checking that the caller may do the action there.
+    """Check that the caller may do the action in a project, and return the project's quota.
 
     Raises the problem `not_found` (also if the caller may not see the project) or `forbidden`.
     """

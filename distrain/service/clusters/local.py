@@ -98,9 +98,10 @@ class LocalLauncher:
 
 
 def _ended(process: ProcessId, number: int, wait_s: float) -> bool:
-    """Send the signal `number` to a process; return True if it ends within `wait_s`.
+    """Send a signal, by number, to a process.
 
-    Also returns True if the process had ended before.
+    Return True if the process ends within `wait_s` seconds. Also returns True if the process had
+    ended before.
     """
     try:
         held = os.pidfd_open(process.pid)

@@ -119,7 +119,10 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
         return _read(job_of_scheduler, document), status == 201
 
     def order(self, job_id: str, name: str, words: Mapping[str, Any]) -> None:
-        """Send the order `cancel` or `priority` about a job; `words` are the fields of its body."""
+        """Send an order to `cancel` a job or to change its `priority` (the `name` of the order).
+
+        `words` are the fields of the request's body.
+        """
         path = f"jobs/{job_id}"
         place = ("PATCH", path) if name == "priority" else ("POST", f"{path}/{name}")
         self._order(*place, **words)
@@ -144,7 +147,10 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
         return list(self._ask("GET", "workers")[1].get("workers") or ())
 
     def preflight(self, spec: Mapping[str, Any], owner: str) -> str:
-        """Start a check of a user's spec and data on a worker; return the check's id."""
+        """Start a check of a spec and its data on a worker; return the check's id.
+
+        `owner` is the user whose spec it is.
+        """
         order, query = {"spec": spec, "owner": owner}, {"data": "true"}
         return str(self._ask("POST", "jobs:validate", params=query, json=order)[1].get("id"))
 

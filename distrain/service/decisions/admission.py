@@ -30,7 +30,7 @@ def admit(
     min_ranks: Mapping[str, int] | None = None,
     elsewhere: Mapping[str, int] | None = None,
 ) -> tuple[list[Job], dict[str, str]]:
-    """Return the jobs to hand over, in order, and the other jobs' reasons to wait, by job id.
+    """Return the jobs to hand over, in order; and by job id, why the other jobs wait.
 
     Jobs that are being cancelled are in neither result. `active` are the jobs that are handed over,
     or being handed over, to the cluster. `min_ranks` has by job id the fewest ranks with which a
@@ -47,7 +47,7 @@ def admit(
 
 
 def in_order(queue: Iterable[Job], active: Iterable[Job]) -> list[Job]:
-    """Return the jobs of a queue in the order in which they would start with enough workers."""
+    """Return the jobs of a queue in the order in which they start once there are enough workers."""
     shares = _Shares()
     for job in active:
         shares.count(job)
@@ -59,7 +59,7 @@ def in_order(queue: Iterable[Job], active: Iterable[Job]) -> list[Job]:
 
 
 class _Shares:
-    """The ranks in use, by project and by owner."""
+    """The ranks in use on the cluster, by project and by owner, for a fair order."""
 
     def __init__(self, elsewhere: Mapping[str, int] | None = None):
         self.of_project = Counter(elsewhere or {})
@@ -142,10 +142,10 @@ class _Admission:
 
 
 class _Order:
-    """Iterates over a queue in the order that the module describes.
+    """Iterates over a queue in a fair order; see the module docstring.
 
-    The caller adds each job that starts to `used` before it requests the next job: the shares
-    decide the order.
+    The caller adds each job that starts to `used` before it requests the next job, since the ranks
+    in use decide the order.
     """
 
     def __init__(self, waiters: Iterable[Job], used: _Shares):

@@ -59,7 +59,10 @@ class People:
     db: Database
 
     def ensure_user(self, user: str, *, is_admin: bool | None = None) -> None:
-        """Create a missing user. Unless `is_admin` is `None`, set it also for an existing user."""
+        """Create a user, unless there is one of this name.
+
+        Unless `is_admin` is `None`, set whether the user is an admin, also of an existing user.
+        """
         row = self.db.first(select(_users.c.is_admin).where(_users.c.name == user))
         if row is not None and is_admin in (None, row.is_admin):
             return
@@ -188,7 +191,10 @@ class People:
             )
 
     def undeclare_projects(self, but: Iterable[str]) -> None:
-        """Mark all projects except `but` as not declared, so that the API may change them."""
+        """Mark all projects except `but` as not declared in the configuration.
+
+        The API may then change them.
+        """
         with self.db.write() as connection:
             connection.execute(
                 update(_projects)
@@ -250,7 +256,7 @@ def _project(row: Row[Any]) -> Project:
 
 
 def stored_quota(stored: dict[str, Any]) -> Quota:
-    """Return a stored quota, not validated: version 0.2.0 stored numbers above today's limits."""
+    """Return a quota from the database without validation: version 0.2.0 allowed larger numbers."""
     return Quota.model_construct(**stored)
 
 

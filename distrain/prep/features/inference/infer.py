@@ -191,7 +191,10 @@ def _joined(files: Sequence[InputFile], tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def _holds_at_most(file: TableFile, most: int, first: pa.Table) -> bool:
-    """Return True if the file surely has no rows besides `first`, its first rows up to `most`."""
+    """Return True if the file certainly has no more rows than were sampled.
+
+    `first` are its first rows, at most `most`.
+    """
     if not file.is_text:
         return sum(file.row_groups) <= most
     is_read_whole = file.codec is None and file.size_bytes <= _TEXT_BYTES
@@ -438,9 +441,9 @@ def _with_learnt(
     *,
     may_combine: bool,
 ) -> tuple[list[Suggestion], list[Feature]]:
-    """Return the suggestions with further features, and the features of pairs of columns.
+    """Return the suggestions with additional features, and the features of pairs of columns.
 
-    These are for values that predict the target in the sample.
+    Only features of values that predict the target in the sample are added.
 
     Args:
         labels: The target in the sample, as from `sampled_labels`; `None` if unknown.
@@ -482,7 +485,10 @@ def _beside(
     weight: tuple[str, str] | None,
     windows: tuple[dict[str, Any], str] | None,
 ) -> tuple[list[str], dict[str, str]]:
-    """Return the document's lines for further targets, weight and windows, and reasons by key."""
+    """Return the document's lines for further targets, weight and windows, and reasons by key.
+
+    The reasons become comments of the document.
+    """
     lines, reasons = [], {}
     if more:
         reasons["more_targets"] = "; ".join(f"{one.column}: {one.reason}" for one in more)
@@ -514,7 +520,7 @@ def _document(
     combined: Sequence[Feature],
     names_taken: Set[str],
 ) -> str:
-    """Return the text of the document.
+    """Return the text of the features document.
 
     Args:
         decided: The target, the section `split` (`None` for none), and the reason for the split.
@@ -577,9 +583,9 @@ def _comments_of(features: Sequence[Feature]) -> list[str]:
 
 
 def _lines_left_out(bad: BadLineTally, num_rows: int) -> tuple[str, bool]:
-    """Return a description of bad lines ("" for none), and whether they exceed `prep`'s limit.
+    """Return a text about the bad lines ("" for none), and whether `prep` rejects the file.
 
-    The limit is a share of 1% of all lines read. `num_rows` is the number of good lines.
+    `prep` accepts at most 1% bad lines among all lines. `num_rows` is the number of good lines.
     """
     if not bad.count:
         return "", False

@@ -192,7 +192,8 @@ def _shares(numbers: Codes, tested: Tested) -> Labels:
 def _chances(codes: Codes, numbers: Codes, tested: Tested, shares: Labels) -> Labels:
     """Return the probability of each class for the rows `tested[1]`, `[rows, classes]`.
 
-    It is the smoothed share of the class in the rows `tested[0]` with the same code.
+    It is the share of the class in those rows of `tested[0]` that have the same code, smoothed by
+    `shares`, the classes' shares of all rows.
     """
     learnt, others = tested
     places = codes[learnt] * len(shares) + numbers[learnt]
@@ -204,10 +205,10 @@ def _chances(codes: Codes, numbers: Codes, tested: Tested, shares: Labels) -> La
 
 
 def _with_rows(codes: Codes, numbers: Codes, tested: Tested, before: Labels) -> Labels:
-    """Return the probability of the own class of each row of `tested[1]`.
+    """Return the probability that each row of `tested[1]` has the class that it has, `[rows]`.
 
-    It is the share of the class in the rows `tested[0]` with the same code, smoothed by `before`,
-    the probability without these rows.
+    It is the share of that class in those rows of `tested[0]` that have the same code, smoothed by
+    `before`, the probability without knowledge of the code.
     """
     learnt, others = tested
     of_class = codes * (int(numbers.max()) + 1) + numbers
@@ -225,7 +226,10 @@ def _counts(values: Codes, of: Codes) -> Codes:
 
 
 def _gain(after: Labels, before: Labels) -> float:
-    """Return the mean gain in log probability, in standard errors; 0 if it is undefined."""
+    """Return the mean gain in log probability from `before` to `after`, in standard errors.
+
+    0 if it is undefined.
+    """
     if len(after) < 2 or (sd := np.log(after / before).std()) < _LEAST_SD:
         return 0.0
     return float(np.log(after / before).mean() / sd) * math.sqrt(len(after))

@@ -39,7 +39,7 @@ _REMEDIES: Mapping[Remedy, str] = {
 
 @dataclass(frozen=True)
 class OddValues:
-    """Some values of a column that differ from nearly all others."""
+    """Values of a column that are probably mistakes, because they differ from nearly all others."""
 
     column: str
     count: int  # the number of rows with such values

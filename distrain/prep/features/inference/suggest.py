@@ -291,12 +291,12 @@ def _of_number(
     is_learnable: Callable[[], bool],
     target_kind: str | None,
 ) -> tuple[Feature, ...]:
-    """Return a number's buckets, and features of its values as if they were categories.
+    """Return further features of a numeric column.
 
-    Statistics, and buckets of numbers that are not skewed, are for large tables with a binary
-    target: in a regression of 19,178 rows they raised the error. For a large table of classes,
-    which have no target means, the values of a whole number become ids. `settings` are those of the
-    feature that uses the number itself.
+    Buckets, and features that take its values as categories. Statistics, and buckets of numbers
+    that are not skewed, are for large tables with a binary target: in a regression of 19,178 rows
+    they raised the error. For a large table of classes, which have no target means, the values of a
+    whole number become ids. `settings` are those of the feature that uses the number itself.
     """
     more: tuple[Feature, ...] = ()
     has_more = facts.num_rows >= _LARGE_ROWS and target_kind == "binary"
@@ -435,7 +435,10 @@ def target_of(columns: Sequence[Facts]) -> Target:
 
 
 def _named_answers(columns: Sequence[Facts]) -> set[str]:
-    """Return the names that suggest a target; `y` is not among them if there is a column `x`."""
+    """Return the columns' names that are usual for a target.
+
+    `y` is not one if there is a column `x`.
+    """
     names = {facts.name for facts in columns}
     places = {"y", "Y"} if names & {"x", "X"} else set()
     return {facts.name for facts in columns if _TARGET.search(facts.plain_name)} - places
@@ -473,7 +476,10 @@ def _has_many(facts: Facts) -> bool:
 
 
 def _answers(facts: Facts) -> list[str]:
-    """Return those of a column's two texts that mean yes, or whose counterpart means no."""
+    """Return those of a column's two texts that are the positive class, such as "yes".
+
+    These are texts that mean yes, or whose counterpart means no.
+    """
     yes = [text for text in facts.pair if text.lower() in _YES]
     return yes + [other for text, other in permutations(facts.pair) if text.lower() in _NO]
 
@@ -602,7 +608,7 @@ def windows_of(columns: Sequence[Facts]) -> tuple[dict[str, Any], str] | None:
 
 
 def part_for_validation(facts: Facts) -> str | None:
-    """Return the value of a text column such as `split` whose rows are for validation.
+    """Return the value that marks validation rows in a text column such as `split`.
 
     `None` unless all values are usual names of parts, such as "train", "test" and "valid", one of
     them marks training rows, and another one does not. A test part is preferred to a validation
