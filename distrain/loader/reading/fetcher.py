@@ -196,7 +196,7 @@ class Fetcher:
             task()
 
     def _make_image(self, wanted: _Wanted) -> None:
-        """Plan which byte ranges of a row group to fetch, and create its partial file with a footer.
+        """Plan which byte ranges of a row group to fetch, and create its partial file.
 
         If a caller waits for the row group, its ranges are then requested. Does nothing if another
         thread plans it, if it is planned already, or if it is no longer wanted.

@@ -211,7 +211,10 @@ def _write_stacks_on_request(assignment: Assignment) -> None:
 
 
 def _notice_stops(rank: int, report: Callable[[Event], None]) -> None:
-    """Start a thread that reports a stop signal; the coordinator then stops all ranks."""
+    """Start a thread that reports a signal to stop, such as SIGTERM, to the coordinator.
+
+    The coordinator then stops all ranks.
+    """
 
     def wait() -> None:
         number = signal.sigwait(STOP_SIGNALS)

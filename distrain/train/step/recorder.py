@@ -209,7 +209,11 @@ class Recorder:
         return False
 
     def _held(self, name: str, number: int, given: Tensor) -> Tensor:
-        """Return an input's memory, shared by recordings of one name: only one runs at a time."""
+        """Return the memory from which recordings read input `number` of the operation `name`.
+
+        It holds a tensor like `given`. All recordings of one name share it, since only one runs at
+        a time.
+        """
         memory = self._memory.get((name, number))
         if memory is None or len(memory) < given.numel():
             memory = self._memory[name, number] = torch.empty_like(given).view(-1)

@@ -33,7 +33,10 @@ class Batches(Protocol):
 
 
 class BatchRequests(NamedTuple):
-    """A batch's requests to the owners of sharded tables, and their answers, for `GraphedStep`."""
+    """A batch's padded requests to the owners of sharded tables, for `GraphedStep`.
+
+    `wanted` says whether they exceed the capacity.
+    """
 
     rank_rows: tuple[int, ...]  # the number of rows of each rank's batch
     routes: PaddedRoutes
