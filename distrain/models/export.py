@@ -166,7 +166,8 @@ class ScoringModel(nn.Module):
 class MeanScoringModel(ScoringModel):
     """Computes an ensemble's scores from plain tensors, like `ScoringModel`.
 
-    Its members' tables are called `0/TABLE`, `1/TABLE`, ..."""
+    Its members' tables are called `0/TABLE`, `1/TABLE`, ...
+    """
 
     members: Sequence[ScoringModel]
 

@@ -14,7 +14,7 @@ from distrain.models.embeddings.kernels.random_bits import words
 Sampler = Literal["uniform", "popularity"]
 
 FIRST_VALUE_ID = 3
-"""The first id that stands for a value of a column.
+"""The first id of a column that means a value.
 
 `distrain prep` reserves the smaller ids for padding, missing values and unknown values.
 """

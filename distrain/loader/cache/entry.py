@@ -313,7 +313,8 @@ def _dtype_of(column: WantedColumn) -> np.dtype[Any]:
 def _kept(column: WantedColumn, values: NDArray[Any]) -> NDArray[Any] | None:
     """Return values in the type in which an entry stores them.
 
-    Returns `None` if that could turn an invalid value into a valid one."""
+    Returns `None` if that could turn an invalid value into a valid one.
+    """
     dtype = _dtype_of(column)
     lossless = np.can_cast(values.dtype, dtype, "safe")
     if not lossless and unusable(column, values).any():

@@ -98,7 +98,8 @@ class TorchFiller:
 def with_capacity(column: WantedColumn, values: Tensor) -> Tensor:
     """Return the values in a type that can also hold the column's replacement of nulls.
 
-    For example, 0.5 would not fit int32."""
+    For example, 0.5 would not fit int32.
+    """
     if column.kind == "id":
         is_wide = values.dtype.itemsize >= 4
         return values if is_wide else _as_id(column, signed_bits(values), values.dtype)

@@ -185,7 +185,7 @@ class RowFilter:
     ) -> tuple[Expression, DataType]:
         """Return one side of a comparison as an Arrow expression and its type.
 
-    It is a column of the file, or the value in the name of a folder above it.
+        It is a column of the file, or the value in the name of a folder above it.
 
         `other` is the value, or the column, that it is compared with.
         """

@@ -206,7 +206,8 @@ def sliced_order(
 def _layers(chunk: Chunk, firsts: NDArray[np.int32]) -> list[NDArray[np.int64]]:
     """Return the first slice of each of a chunk's row groups, then the second slices, and so on.
 
-    Slices are numbered; `firsts` has the number of each row group's first slice."""
+    Slices are numbered; `firsts` has the number of each row group's first slice.
+    """
     first, end = firsts[list(chunk.row_groups)], firsts[[n + 1 for n in chunk.row_groups]]
     layers = (first.astype(np.int64) + number for number in range(int((end - first).max())))
     return [layer[layer < end] for layer in layers]

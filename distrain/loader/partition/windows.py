@@ -41,7 +41,8 @@ _NAMES = {"time": "times", "number": "numbers", "text": "texts"}
 class Span(NamedTuple):
     """The minimum and maximum, in a row group, of the values that determine its window.
 
-    Times are in nanoseconds since 1970, UTC."""
+    Times are in nanoseconds since 1970, UTC.
+    """
 
     kind: Kind
     low: Any

@@ -178,7 +178,8 @@ def _backward(
 def _vectors(deep, others, row, n, dim, numbers, values, DEEP: tl.constexpr, TYPE: tl.constexpr):
     """Return a row's vectors, `[numbers, values]`, with that of `deep` first if `DEEP` is True.
 
-    The arguments are those of `_places`, and the dtype is `TYPE`."""
+    The arguments are those of `_places`, and the dtype is `TYPE`.
+    """
     at, is_there = _places(row, n, dim, numbers, values, DEEP)
     own = tl.load(others + at, mask=is_there, other=0).to(TYPE)
     if DEEP:

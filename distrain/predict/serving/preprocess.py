@@ -241,7 +241,6 @@ class _Column:
 
     def ids(self, values: Any, form: str) -> tuple[Any, list[int] | None]:
         """Return the result of `made` for a column's raw values in the form `form`; cache ids."""
-        """
         values, lengths = self._flat(values, form)
         if self.has_ids and self.fill_cache(values, form):
             with suppress(KeyError):
