@@ -392,10 +392,10 @@ class JobCalls:
 
 
 def _checked(connection: Connection, url: str) -> Validation:
-    """Poll a data check, which a worker runs, at its URL path until its end; return the result.
+    """Poll a data check, which a worker runs, until it ends; return its result as a `Validation`.
 
-    If the check failed or was lost, the result has `errors`. Raises `ServiceError` if `url` is not
-    the path of a data check.
+    `url` is the URL path of the check. If the check failed or was lost, the result has `errors`.
+    Raises `ServiceError` if `url` is not the path of a data check.
     """
     if not re.fullmatch(r"/v1/preflights/[A-Za-z0-9._~=-]{1,2000}", url):
         raise ServiceError(

@@ -53,10 +53,7 @@ class Rendezvous:
 
 @dataclass(frozen=True)
 class Assignment:
-    """All that a supervisor passes to one rank's process.
-
-    Job, attempt, spec, run folder and place.
-    """
+    """The job, attempt, spec, run folder and place that a supervisor passes to a rank's process."""
 
     job_id: str
     attempt: int  # from 1; events contain it

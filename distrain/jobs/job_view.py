@@ -31,7 +31,7 @@ def _names(record: type) -> frozenset[str]:
 class Record:
     """One progress report or validation, merged over all ranks.
 
-    A line in the records of its attempt.
+    It is a line in the records of its attempt.
     """
 
     # `train` (rows scored before their update, since the last record), `valid`, or `next_window`

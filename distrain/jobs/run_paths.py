@@ -48,9 +48,9 @@ class RunPaths:
         return self.store or str(self.root)
 
     def place_of(self, path: Path) -> str:
-        """Return where a file of the run is: its URL in the object store, if the run is in one.
+        """Return where a file of the run is: its URL if the run is in an object store, else `path`.
 
-        Else `path`. `path` is below `root`.
+        `path` is below `root`.
         """
         if not self.store:
             return str(path)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class JobChecks:
-    """The job to check; after `run`, also the results of the checks."""
+    """A job to check; after `run`, also the results of the checks."""
 
     spec: JobSpec
     job_id: str = "job"  # used in paths

@@ -209,7 +209,7 @@ def train(
 def _release_place(run: RunRequest) -> None:
     """Give up the run's ownership of its checkpoint directory, in which it wrote no checkpoint.
 
-    Errors are ignored.
+    Other runs may then use the directory. Errors are ignored.
     """
     from distrain.train.checkpoint.ownership import release_dir
     from distrain.train.loop.checkpoints import checkpoint_dir

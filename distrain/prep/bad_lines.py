@@ -77,9 +77,9 @@ class BadLineTally:
 
     @property
     def where(self) -> dict[str, object]:
-        """The fields of an error's `where`: the counts by kind, and the first bad line.
+        """The entries for an error's `where`: counts by kind, and the first bad line.
 
-        `{}` without any.
+        `{}` without bad lines.
         """
         if not self.count:
             return {}

@@ -285,9 +285,9 @@ def _counter(
 
 
 def form_of(file: TableFile) -> str:
-    """Return in which form rows are read.
+    """Return the form in which a file's rows are read: `csv`, `json` or `table`.
 
-    `csv` (text fields), `json` (JSON lines), else `table`.
+    `csv` is for fields of text, `json` for JSON lines, and `table` for typed columns.
     """
     return {"csv": "csv", "jsonl": "json"}.get(file.kind, "table")
 

@@ -131,8 +131,8 @@ def _columns_of(
 def _transformed(table: pa.Table, workflow: Workflow, document: FeatureDocument | None) -> pa.Table:
     """Return the output columns of staged rows.
 
-    Label, features, and the document's other columns, such as weights. Binary labels are checked.
-    All other columns of the document become float32 if they hold integers.
+    They are the label, the features, and the document's other columns, such as weights. Binary
+    labels are checked. All other columns of the document become float32 if they hold integers.
     """
     if LABEL in table.column_names:
         label = table[LABEL]

@@ -46,7 +46,7 @@ class TaskRunner:
     ) -> list[Any]:
         """Call `function(*a)` on workers for each `a` of `arguments`.
 
-        Return the results in this order. `name` is the tasks' name in Dask's dashboard; `on_done`
+        Returns the results in this order. `name` is the tasks' name in Dask's dashboard; `on_done`
         gets a call's index and its result. Without `sizes_bytes`, each call is a task. With
         `sizes_bytes`, the bytes that each call reads, consecutive small calls share a task of up to
         8 MiB: a task costs the scheduler as much time as thousands of values.

@@ -170,9 +170,9 @@ def _mean_loss(records: Sequence[Record]) -> float | None:
 
 
 def restarts_before(before: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the restarts in an earlier summary.
+    """Return the restarts in a summary of earlier submissions, for the next submission's summary.
 
-    If that job failed or was cancelled, its end is added as a further restart.
+    If the last of them failed or was cancelled, its end is added as a further restart.
     """
     restarts = [dict(restart) for restart in before.get("restarts", ())]
     if before.get("reason"):

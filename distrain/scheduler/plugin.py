@@ -295,11 +295,10 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
     def _contain(
         self, stimulus: Stimulus, act: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs
     ) -> _R | None:
-        """Call `act`.
+        """Return the result of `act`; if it raises, log the exception and return `None`.
 
-        If it raises, log the exception and return `None`, so that a bug affects one job only. Only
-        the first exception from each place in the code is logged, because reports come often; at
-        level DEBUG all are.
+        So a bug affects one job only. Only the first exception from each place in the code is
+        logged, because reports come often; at level DEBUG all are.
         """
         try:
             return act(*args, **kwargs)

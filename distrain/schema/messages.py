@@ -287,7 +287,10 @@ def _unpacked(value: Value) -> dict[str, Any]:
 
 
 def _untyped(value: Value) -> Any:
-    """Return the value of a field of unknown kind; a bare word may be a boolean or a number."""
+    """Return the Python value of a field of unknown kind.
+
+    A bare word may be a boolean or a number.
+    """
     if isinstance(value, list):
         message: dict[str, Any] = {}
         for field in value:

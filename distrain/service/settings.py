@@ -23,7 +23,7 @@ from distrain.storage.urls import is_remote
 
 
 class Limits(SettingsSection):
-    """The limits of one user or one request."""
+    """The limits of one user, one token or one request."""
 
     body_bytes: int = Field(
         256 * 2**10, ge=1, description="The maximum size of a request's body, in bytes."

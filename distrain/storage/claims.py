@@ -1,4 +1,4 @@
-"""Claims: which process makes an output on an object store, and whether it is finished.
+"""Claims: which process writes an output on an object store, and whether it is finished.
 
     OUT/.distrain-output.json
     state     making  the output is incomplete
@@ -264,12 +264,10 @@ def in_progress_error(url: str, state: OutputState) -> OutputError:
 
 
 def check_still_claimed(url: str, identity: str) -> None:
-    """Raise an `OutputError` unless the claim with the id `identity` still holds.
-
-    Raises `Unavailable` if the store does not answer.
+    """Raise an `OutputError` unless the claim with the id `identity` is still valid.
 
     Tasks call it before they write: after the claim was removed, taken over, or finished, their
-    objects would be useless.
+    objects would be useless. Raises `Unavailable` if the store does not answer.
     """
     current, _ = read_state(url)
     if current is None or current.id != identity or current.state == MADE:

@@ -42,9 +42,9 @@ def uploaded(url: str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def nameless_file(url: str) -> Iterator[Path]:
-    """Context manager of the path of an unlinked temporary file, for the content of a URL.
+    """Context manager of a path to an unlinked temporary file, whose content is for the URL `url`.
 
-    The file never outlives the process. An `OSError` inside becomes an `OutputError`.
+    The file never outlives the process. An `OSError` inside becomes an `OutputError` about the URL.
     """
     try:
         with tempfile.TemporaryFile(prefix="distrain-") as file:

@@ -20,7 +20,7 @@ class ApiJobs:
     def list_jobs(
         self, states: Sequence[str], limit: int, filters: Mapping[str, Any]
     ) -> tuple[list[Job], list[dict[str, Any]], bool]:
-        """Return up to `limit` jobs, the newest first; their JSON; and whether an option filters.
+        """Return up to `limit` jobs, the newest first; their JSON; and whether options filter them.
 
         `states` has the values of `--state`, and `filters` those of `--project`, `--owner` and
         `--tag` by name: `project`, `owner` and `tags`, which must be present. The last result is

@@ -160,8 +160,8 @@ class SchedulerJobs(ApiJobs):
         """Return the address of the scheduler's page of all jobs.
 
         Args:
-            word: A job's id or its beginning. Only checked: an unknown job is an error. `None`
-                checks nothing.
+            word: A job's id or its beginning. The page is the same for all jobs, so the job is only
+                checked to exist; `None` checks nothing.
 
         Raises:
             ClusterError: The scheduler has no dashboard.
@@ -192,7 +192,7 @@ class SchedulerJobs(ApiJobs):
         return root
 
     def _leave(self, run: RunRequest, *, waits: bool, checks: bool = False) -> None:
-        """Submit a run. With `waits`, follow it to its end, otherwise print how to follow it.
+        """Submit a run; with `waits`, follow it to its end, otherwise print how to follow it.
 
         With `checks`, a worker checks the data first. Raises `InputError` for a backend other than
         Dask.

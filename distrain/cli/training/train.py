@@ -332,7 +332,10 @@ def _valid_of(words: tuple[str, ...]) -> Any:
 
 
 def _left_behind(spec: "JobSpec", root: Path) -> str:
-    """Return what to print if the command is interrupted and the job has not ended."""
+    """Return the end of an interrupted command's message: what happens to the job now.
+
+    It also has the command that resumes or lists the job. `root` is the run folder.
+    """
     resume = command_line("train", "--resume", root)
     if spec.resources.backend != "dask":  # it trained in this process
         return f"the job ended with this command; resume it: {resume}"

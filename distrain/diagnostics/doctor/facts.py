@@ -113,7 +113,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class FolderSeen:
-    """The folder of runs, which all processes should share, as one process sees it."""
+    """The folder of runs as one process sees it; all processes should see the same folder."""
 
     trouble: str = ""  # the error when writing there; "" for none
     free_bytes: int = 0

@@ -174,7 +174,7 @@ def judge_folders(seen: ClusterFacts) -> Iterator[Finding]:
 def _apart(seen: ClusterFacts, writers: Mapping[ProcessPlace, FolderSeen]) -> Iterator[Finding]:
     """Yield findings on processes for which `run_root` is another folder than for most processes.
 
-    `writers` are the processes that could write there.
+    `writers` are the processes that could write a file there, with what they see of the folder.
     """
     left = set(writers)
     groups: list[set[ProcessPlace]] = []

@@ -53,11 +53,11 @@ class Spilled:
 def spill_counts(
     unit: FitUnit, parts: Sequence[Part], stem: str, held_bytes: int
 ) -> dict[str, Spilled]:
-    """Count the values of some parts into files `STEM-*`.
+    """Count the values of some parts into files `STEM-*`; return the files by column or domain.
 
-    Return what was written, by column or domain. When the counts of a column reach `held_bytes` in
-    memory, the counts of equal values are merged. If they still take more than half of
-    `held_bytes`, they are written to a file. The remaining counts are written at the end.
+    When the counts of a column reach `held_bytes` in memory, the counts of equal values are merged.
+    If they still take more than half of `held_bytes`, they are written to a file. The remaining
+    counts are written at the end.
     """
     sinks: dict[str, _Sink] = {}
     for states in unit.states(parts):

@@ -59,9 +59,9 @@ class VocabularyReport:
 
 @dataclass(frozen=True)
 class Limits:
-    """Maximum numbers.
+    """The largest number of values that get an id, and of other values whose counts are kept.
 
-    Of values that get an id, and of values without an id whose counts are kept.
+    Kept counts are stored with the vocabulary for later updates.
     """
 
     new: int | None  # the number of values that may get an id; `None` for no limit
@@ -85,10 +85,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The counts of a piece (a range of hash buckets) after `choose`.
-
-    Values that get an id, and others.
-    """
+    """The result of `choose` for one piece (a range of hash buckets) of a column's counts."""
 
     new: Run  # values that get an id, in the order of the ids
     rare: Run | None  # values without an id whose counts are kept, in the order of buckets
@@ -98,11 +95,12 @@ class Chosen:
 def choose(
     operator: Categorify, counts: Counts, limits: Limits, observed: int, stem: str
 ) -> Chosen:
-    """Choose the values that get an id, and those without one whose counts are kept.
+    """Choose the values that get an id, and those whose counts are kept without an id.
 
-    Write both to files `STEM-*`. Values that reach the operator's `freq_threshold` get an id, at
-    most the `limits.new` most frequent of them. For the values that do not reach it, the counts of
-    the most frequent in each of the `KEPT_BUCKETS` are kept for later updates.
+    Writes both to files `STEM-*`, and returns what it wrote. Values that reach the operator's
+    `freq_threshold` get an id, at most the `limits.new` most frequent of them. For the values that
+    do not reach it, the counts of the most frequent in each of the `KEPT_BUCKETS` are kept for
+    later updates.
 
     Args:
         counts: The counts of a piece (a range of hash buckets), with each value once, without

@@ -1,7 +1,4 @@
-"""Checks tables that are used without a features document.
-
-Operators get their columns unchanged.
-"""
+"""Checks tables that are used without a features document: columns are not converted."""
 
 from __future__ import annotations
 

@@ -65,9 +65,9 @@ class BadValues(Exception):
 
 
 def guess(text: str, held: Iterable[str]) -> str:
-    """Return a hint for an error's message about an unknown name.
+    """Return the end of an error's message: which of the texts `held` is most similar to `text`.
 
-    The most similar of `held`, if any.
+    "" if none is similar.
     """
     held = list(held)
     near = get_close_matches(text, held, n=1, cutoff=0.7)

@@ -166,7 +166,7 @@ def window_values(
 ) -> pa.Array:
     """Return the values by which rows are divided into windows, `[rows]`.
 
-    Timestamps, integers or float64. Raises `BadValues` for missing or unusable values.
+    They are timestamps, integers or float64. Raises `BadValues` for missing or unusable values.
     """
     values = flat(values)
     if len(gaps := _gaps(values)):

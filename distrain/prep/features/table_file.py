@@ -177,10 +177,10 @@ class TableFile:
         )
 
     def category_types(self, features: FeatureConfig) -> dict[str, str]:
-        """Return whether each categorical feature has integer or text categories.
+        """Return the type of each categorical feature's categories, by feature.
 
-        `int64` or `string`. Features that take numbers are left out, and features of a column with
-        the type null.
+        It is `int64` or `string`. Features that take numbers are left out, and features of a column
+        with the type null.
         """
         types_by_column = {}
         for name, column in features.document.columns.items():

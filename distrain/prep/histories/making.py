@@ -32,8 +32,9 @@ class _Maker:
     def log(self, spills: Sequence[Spill], silent: int, name: str) -> EventLog:
         """Sort the events of all spills on workers.
 
-        Return the files with events and with rows' spans. A spill has the sorted events of one
-        part. The rows of the first `silent` spills need no histories. `name` is the files' prefix.
+        Returns the files with events, and with the rows' spans among them. A spill has the sorted
+        events of one part. The rows of the first `silent` spills need no histories. `name` is the
+        files' prefix.
         """
         _check_keys(self.history, spills)
         paths = tuple(spill.path for spill in spills)

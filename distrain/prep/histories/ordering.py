@@ -85,9 +85,10 @@ def spill_events(
 
 @dataclass(frozen=True)
 class OrderedRanges:
-    """The files that `order_ranges` wrote for consecutive ranges of all events.
+    """The files that `order_ranges` wrote: events, and spans of rows.
 
-    Events, and spans of rows. Each record batch of a file is one range.
+    They cover some consecutive ranges of all events, in sort order. Each record batch of a file is
+    one range.
     """
 
     events: str  # the file with the events' values

@@ -1,8 +1,7 @@
-"""Counts of values.
+"""Counts values, adds counts up, and divides them into buckets of the values' hashes.
 
-Counts them, adds counts up, and divides them into buckets of the values' hashes. Equal values have
-equal hashes. So the counts can be added up independently for each piece, a range of buckets, with
-the memory of one piece.
+Equal values have equal hashes. So the counts can be added up independently for each piece (some
+neighbouring buckets), with the memory of one piece.
 """
 
 from __future__ import annotations

@@ -136,9 +136,9 @@ class OnNumbers:
 def as_values(values: pa.Array) -> Values:
     """Return an Arrow array of numbers or booleans as `Values`, the input of a step (`prep.steps`).
 
-    Copies only where it must. float32 and float64 keep their type, with NaN for null. Integers
-    become int64, or uint64 if a value does not fit, with a mask for nulls. Other types become
-    float64: booleans are 0 and 1.
+    Copies the data only where it must. float32 and float64 keep their type, with NaN for null.
+    Integers become int64, or uint64 if a value does not fit, with a mask for nulls. Other types
+    become float64: booleans are 0 and 1.
     """
     types = pa.types
     is_float = types.is_float32(values.type) or types.is_float64(values.type)

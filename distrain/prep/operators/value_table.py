@@ -160,9 +160,9 @@ class ValueTable:
     def once(self, key: Any, make: Callable[[Ints, Floats], Floats]) -> Floats:
         """Return `make(counts, sums)`, float64 `[values + 1, ...]`.
 
-        Computed once for each key, then cached. `make` is called for ranges of the values, and for
-        a row of zeros. The result for zeros is appended, so that index -1 gives the result for an
-        unseen value. The array is shared, so it must not be changed.
+        It is computed once for each key, and then cached. `make` is called for ranges of the
+        values, and for a row of zeros. The result for zeros is appended, so that index -1 gives the
+        result for an unseen value. The array is shared, so it must not be changed.
         """
 
         def made() -> Floats:

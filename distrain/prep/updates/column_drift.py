@@ -120,9 +120,9 @@ def _items(column: pa.ChunkedArray) -> np.ndarray[Any, Any]:
 
 @dataclass(frozen=True)
 class Shares:
-    """For one split.
+    """The share of missing values of each column, and that of values without an id, in a split.
 
-    Each column's share of missing values, and its share of values without an id.
+    The second is a share of the values that are not missing.
     """
 
     rows: int  # the split's rows

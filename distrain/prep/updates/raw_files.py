@@ -15,9 +15,9 @@ from distrain.storage.inputs import InputFile, list_inputs
 
 
 def with_raw_files(workflow: Workflow, **parts: Iterable[InputFile]) -> Workflow:
-    """Return the workflow with further input files in its record.
+    """Return the workflow with further input files in its record, by part (`train`, `valid`).
 
-    The files are given by the part of the data that they belong to: `train=...`, `valid=...`.
+    The record tells a model's later users which files it was trained on.
     """
     known = workflow.record.get(RAW_FILES, {})
     files = {

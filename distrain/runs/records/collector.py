@@ -48,7 +48,7 @@ _SOME_WINDOWS = 3  # the model is nearly untrained when it scores the first wind
 
 
 class Collector:
-    """Collects the progress of one job, attempt by attempt.
+    """Merges the events of a job's ranks into records and notices, attempt by attempt.
 
     A record is added when every rank has reported the same step. Metrics are merged in rank order,
     so the record does not depend on the order in which reports arrive. Records of steps that an
@@ -97,7 +97,7 @@ class Collector:
         self._open_rows = 0
 
     def add(self, event: Event) -> None:
-        """Take an event of a rank of the current attempt; events of other kinds are ignored.
+        """Process an event of a rank of the current attempt; kinds that are not merged are ignored.
 
         A training report or a validation becomes a record when it has arrived from all ranks;
         reports of the same step from the same rank count once. The new records and notices are

@@ -112,7 +112,7 @@ def fit_range(
 def draw_line(
     axes: Any, train: Sequence[Record], name: str, label: str, x_axis: XAxis = millions
 ) -> None:
-    """Draw the curve of the value `name` of training records over a y axis that begins at 0."""
+    """Draw the curve of the value `name` of training records; the y axis begins at 0."""
     draw_column(axes, train, name, x_axis, color=colours.TRAIN)
     axes.set_ylabel(label)
     axes.set_ylim(bottom=0)

@@ -31,6 +31,8 @@ class Action(StrEnum):
 
 @dataclass(frozen=True)
 class AccessRule:
+    """The requirements of an action: a scope of the token, and a role in the affected project."""
+
     scope: Scope
     # the roles allowed for any owner's job; if empty, only admins
     any_job: frozenset[Role] = frozenset()

@@ -63,13 +63,13 @@ class Scalable(Launcher, Protocol):
     def start(self, num_workers: int | None = None) -> None:
         """Request at least `num_workers` workers, within the profile's bounds.
 
-        Never reduce their number.
+        Their number is never reduced.
         """
 
     def shrink(self) -> None:
         """Reduce the number of workers to the profile's `min_workers`.
 
-        Only while all workers are idle.
+        Call it only while all workers are idle.
         """
 
     def check(self) -> None:

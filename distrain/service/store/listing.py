@@ -54,9 +54,9 @@ class JobFilter:
 
 @dataclass(frozen=True)
 class Worked:
-    """An attempt of a job in a report of usage.
+    """An attempt of a job, in reports of usage.
 
-    Its ranks, and since and until when it held them.
+    It has the attempt's ranks, and since and until when they held workers.
     """
 
     project: str

@@ -244,10 +244,7 @@ EventTargets = Annotated[
 
 
 class DinSpec(Section):
-    """Deep interest network.
-
-    Attention weighs a row's events by their similarity to the row's item.
-    """
+    """Deep interest network: attention weighs a row's events by the row's item."""
 
     kind: Literal["din"] = Field("din", description="The model's name.")
     embedding_dim: Width = 16

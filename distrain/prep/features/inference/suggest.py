@@ -293,10 +293,11 @@ def _of_number(
 ) -> tuple[Feature, ...]:
     """Return further features of a numeric column.
 
-    Buckets, and features that take its values as categories. Statistics, and buckets of numbers
-    that are not skewed, are for large tables with a binary target: in a regression of 19,178 rows
-    they raised the error. For a large table of classes, which have no target means, the values of a
-    whole number become ids. `settings` are those of the feature that uses the number itself.
+    These are buckets, and features that take its values as categories. Statistics, and buckets of
+    numbers that are not skewed, are for large tables with a binary target: in a regression of
+    19,178 rows they raised the error. For a large table of classes, which have no target means, the
+    values of a whole number become ids. `settings` are those of the feature that uses the number
+    itself.
     """
     more: tuple[Feature, ...] = ()
     has_more = facts.num_rows >= _LARGE_ROWS and target_kind == "binary"

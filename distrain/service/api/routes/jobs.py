@@ -275,8 +275,8 @@ def delete_job(job_id: PathId, call: Call) -> None:
 def _changed_job(call: ApiCall, job_id: str, action: Action) -> Job:
     """Return a job after checking that the caller may do `action`.
 
-    Note it as the audit row's target. Raises the problem `not_found` or `forbidden` if the caller
-    may not.
+    Also notes it as the audit row's target. Raises the problem `not_found` or `forbidden` if the
+    caller may not.
     """
     call.require(action)
     job = call.job(job_id)
