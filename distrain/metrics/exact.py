@@ -1,10 +1,10 @@
 """Counts rows per distinct score, for the AUC if the bins of `BinaryMetrics` are too wide.
 
 Every float32 score has a key, an unsigned integer in the same order. The state holds, sorted, each
-occurring key with its negatives and positives. Up to `max_entries` keys, nothing is lost: pairs
-of rows with the same key are ties, and AUC is exact for scores rounded to float32. With more, the
-keys lose their last bits until they are few enough. Then the entries are bins that follow the data,
-and the bounds of `distrain.metrics.report` hold for them.
+occurring key with its negatives and positives. Up to `max_entries` keys, nothing is lost: pairs of
+rows with the same key are ties, and AUC is exact for scores rounded to float32. With more, the keys
+lose their last bits until they are few enough. Then the entries are bins that follow the data, and
+the bounds of `distrain.metrics.report` hold for them.
 """
 
 from __future__ import annotations

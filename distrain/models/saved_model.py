@@ -155,7 +155,7 @@ def _document(
 
 
 def model_tensors(model: ClickModel) -> dict[str, Tensor | Slabs]:
-    """Return a model's current parameters by name, the tables in canonical form."""
+    """Return a model's current parameters by name; the tables of a width are one tensor."""
     dense: dict[str, Tensor] = model.dense.state_dict(prefix="dense.")
     model.embeddings.apply_factor()
     weights = canonical_weights(model.embeddings)

@@ -27,8 +27,7 @@ class BucketFile:
 
     A bucket consists of several segments, so `reserve` may return several runs (ranges of rows in a
     segment) for it. Only the segment of each bucket that is not full yet is in memory; `commit`
-    writes full segments to the file.
-    Disk space for all rows is reserved at the start.
+    writes full segments to the file. Disk space for all rows is reserved at the start.
 
     Args:
         sizes: The number of rows of each bucket, by its number.

@@ -35,7 +35,10 @@ class _Part(NamedTuple):
 
 
 class Filler:
-    """Writes flat columns to blocks `[columns, rows]`: ids as int32, others as float32's bits."""
+    """Writes flat columns to the memory of batches, which are blocks `[columns, rows]`, int32.
+
+    Ids are stored as int32, other values as the bits of float32.
+    """
 
     def __init__(self, columns: Sequence[WantedColumn], tiles: TilePool | None = None):
         self._columns = tuple(columns)

@@ -3,9 +3,9 @@
 A chunk is a set of row groups whose rows are shuffled together; a lane is a sequence of rows, from
 which each step takes some (see `partition.epoch_plan`). The rows of a chunk that belong to one lane
 are a *piece*. A rank's *load* of a chunk has the pieces of all its lanes. It begins when the first
-of these lanes needs its piece. It then writes
-the rows of all its lanes to their places in the batches of the coming steps. Lanes that share a
-chunk need it at the same time (see `partition.row_order`).
+of these lanes needs its piece. It then writes the rows of all its lanes to their places in the
+batches of the coming steps. Lanes that share a chunk need it at the same time (see
+`partition.row_order`).
 """
 
 from __future__ import annotations

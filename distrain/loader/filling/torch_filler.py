@@ -20,7 +20,7 @@ def signed_bits(values: Tensor) -> Tensor:
 
 
 class TorchFiller:
-    """Writes flat columns, which are tensors on `device`, to blocks there.
+    """Writes flat columns, which are tensors on `device`, to the memory of batches (blocks) there.
 
     `columns` must be in the order of a block: ids, values, labels, weights.
     """

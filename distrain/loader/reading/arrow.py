@@ -282,7 +282,10 @@ class ArrowReader(Reader):
 
 
 def _key(group: RowGroup) -> tuple[str, int]:
-    """Return the key of a handle: of a local file, or of one row group of a remote file."""
+    """Return the key under which a thread keeps the open file with a row group.
+
+    For a local file, the key is that of the file; a remote file has one for each row group.
+    """
     return group.file, group.index if is_remote(group.file) else -1
 
 

@@ -233,8 +233,8 @@ class RowGroups:
     def unpad(self, groups: Sequence[Tensor]) -> Tensor:
         """Return the inverse of `pad`: `[values, dim]`.
 
-        A value that its row does not keep, because the row is longer than `most`, gets the vector
-        of some other place.
+        A value that its row does not keep, because the row is longer than `most`, gets an arbitrary
+        vector.
         """
         places = [group.flatten(0, 1) for group in groups]
         return of_rows(torch.cat(places), self._place_of_value)

@@ -45,7 +45,10 @@ class _Part(NamedTuple):
 
 @dataclass(frozen=True)
 class CanonicalTensor:
-    """All rows of one group, in canonical order; a view of the ranks' tensors, not a copy."""
+    """All rows of one group in canonical order (see the module docstring), as one tensor.
+
+    It is a view of the ranks' own tensors, not a copy.
+    """
 
     shape: tuple[int, ...]  # `[rows, dim]`, or `[rows]` for state that is kept once per row
     dtype: torch.dtype
@@ -142,10 +145,10 @@ class CanonicalTensor:
 
 
 def canonical_weights(tables: EmbeddingCollection) -> dict[str, CanonicalTensor]:
-    """Return the live weights in canonical form, named `weights.GROUP`; valid until the next step.
+    """Return the live weights of each group as a canonical tensor, named `weights.GROUP`.
 
-    The tables' values are these weights times `tables.factor`. Host-cached rows are written back
-    to the host first.
+    They are valid until the next step. The tables' values are these weights times `tables.factor`.
+    Host-cached rows are written back to the host first.
     """
     tables.flush_caches()
     weights = canonical_form(tables, [weight.data for weight in tables.weights])
@@ -155,7 +158,7 @@ def canonical_weights(tables: EmbeddingCollection) -> dict[str, CanonicalTensor]
 def canonical_form(
     tables: EmbeddingCollection, values: Sequence[Tensor]
 ) -> dict[int, CanonicalTensor]:
-    """Return values of the tables' rows in canonical form, by the index of the group.
+    """Return values of the tables' rows as canonical tensors, by the index of the group.
 
     `values` has for each store, in the order of `tables.weights`, a tensor with this rank's rows.
     """
@@ -163,7 +166,7 @@ def canonical_form(
 
 
 def canonical_state(optimizer: SparseOptimizer) -> dict[str, CanonicalTensor]:
-    """Return an optimizer's state in canonical form, named `GROUP.NAME`.
+    """Return an optimizer's state as canonical tensors, named `GROUP.NAME`.
 
     Each is `[rows, dim]`, or `[rows]` for state that is kept once per row.
     """

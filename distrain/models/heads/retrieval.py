@@ -23,7 +23,7 @@ RetrievalLoss = Literal["softmax", "bpr"]
 # those of a batch of 65,536 rows would take 17 GB.
 _SCORES_AT_A_TIME = 4096 * 4096
 _USERS_FROM = 1 << 32
-"""Added to users' ids, so that the keys of users are larger than those of items."""
+"""Added to users' ids, so that they differ from items' ids, which are used for unknown users."""
 
 
 @dataclass(frozen=True)

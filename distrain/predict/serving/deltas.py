@@ -33,7 +33,7 @@ ROWS_AT_ONCE = 65536
 PLACE = np.dtype("<u8")
 """The type of a changed row's index in its table."""
 KEYS, ORDER = ".keys.npy", ".order.npy"
-"""Suffixes of a vocabulary's keys, and of the permutation that sorts the keys."""
+"""Suffixes of the files with a vocabulary's keys, one for each value, and their sort order."""
 
 
 class DamagedExport(Exception):

@@ -414,8 +414,8 @@ def _from_caches(getters: Sequence[Any], raw: Sequence[Any], dtype: Any) -> Arra
     """Return the cached results for columns of values, `[rows, columns]`.
 
     `getters` has, for each column, the function that looks up a value. Raises `KeyError` if a value
-    is not cached. All columns are looked up at once, since for one row
-    a call per column takes longer than computing the column.
+    is not cached. All columns are looked up at once, since for one row a call per column takes
+    longer than computing the column.
     """
     results = np.fromiter(chain.from_iterable(map(map, getters, raw)), dtype)
     return np.ascontiguousarray(results.reshape(len(raw), -1).T)

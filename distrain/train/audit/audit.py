@@ -212,7 +212,7 @@ class EpochAudit:
 
 @dataclass(frozen=True)
 class RunAudit:
-    """The result of the check of a run."""
+    """The result of `audit_run`: whether each row was trained exactly once per epoch."""
 
     attempts: int  # the number of attempts with records
     table_rows: int  # the rows of the training data

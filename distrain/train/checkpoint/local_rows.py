@@ -36,7 +36,10 @@ class Rows:
     block: int = 0  # the number of a rank's first block, from the table's start
 
     def row(self, place: Any) -> Any:
-        """Return the number of the row at index `place`, or the numbers at indices `[n]`, int64."""
+        """Return the number, in the tensor, of the row at index `place` among these rows.
+
+        `place` may be a tensor of indices, `[n]`, int64; so is the result then.
+        """
         start = self.first + place * self.stride
         if self.rank is None:
             return start

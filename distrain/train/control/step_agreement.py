@@ -47,8 +47,8 @@ log = logging.getLogger("distrain.agreement")
 class StopRequested(Exception):
     """Raised in the training thread to end the training.
 
-    `saves` is True if all ranks end at this place and must save a checkpoint. It is False if the
-    ranks did not agree in time.
+    `saves` is True if all ranks end at the same place (before a step or a batch of a validation),
+    and must save a checkpoint. It is False if the ranks did not agree in time.
     """
 
     def __init__(self, saves: bool):

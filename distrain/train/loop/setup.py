@@ -225,7 +225,7 @@ def _waits(
 
 
 class WaitTrackingPeers(Peers):
-    """`Peers` whose collective operations mark the calling thread as waiting."""
+    """`Peers` whose collective operations mark the calling thread as waiting, for heartbeats."""
 
     gather_rows_on_rank_0 = _waits(Peers.gather_rows_on_rank_0)
     wait_for_rows = _waits(Peers.wait_for_rows)

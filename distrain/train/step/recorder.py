@@ -19,7 +19,7 @@ from distrain.models.embeddings.peers import Peers
 from distrain.train.timing.phases import PEERS, waiting
 
 WARM_UP_STEPS = 3
-"""Calls of a key that are run before one is recorded; libraries initialise themselves in them."""
+"""The number of calls with one key that run before one is recorded, so that libraries warm up."""
 
 MOST_GRAPHS = 48
 """Maximum number of graphs.

@@ -3,7 +3,7 @@
 On a CPU, sums are added in the order of a batch's rows, so the same input gives the same bits for
 any number of threads. "Distinct rows" below are the rows that a batch looks up, each listed once;
 `u` is their number. *Inverse indices* give the distinct row of each id, like those of
-`torch.unique`.
+`torch.unique`. *Places* are the positions of columns among the columns of the embeddings.
 
 On a CPU, the C kernels run if they are built, for float32 and for weights in bfloat16; otherwise
 torch runs, with the same results bit by bit. On a GPU, Triton runs `expand` and `collect` where
@@ -189,8 +189,8 @@ def part_segments(counts: Tensor) -> tuple[Tensor, Tensor]:
     """Return the arguments `offsets` and `counts` of `unique` for ids in parts, such as of ranks.
 
     Both are `[columns, parts]`. The ids are concatenated part after part, and within a part column
-    after column.
-    `counts`, `[parts, columns]`, int64, has the number of ids of each column in each part.
+    after column. `counts`, `[parts, columns]`, int64, has the number of ids of each column in each
+    part.
     """
     ends = torch.cumsum(counts.flatten(), 0).view(counts.shape)
     return (ends - counts).T.contiguous(), counts.T.contiguous()

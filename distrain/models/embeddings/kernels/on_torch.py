@@ -215,8 +215,8 @@ def _places_and_columns(
     """Return the positions of all ids, one column after another, and the column of each id.
 
     `offsets` and `counts` are those of `dispatch.unique`. The results are as long as the ids, so
-    they are made on the device. If all columns have one length, as
-    columns with one id per row do, they are cached. Lists have other lengths in each batch.
+    they are made on the device. If all columns have one length, as columns with one id per row do,
+    they are cached. Lists have other lengths in each batch.
     """
     lengths = counts[counts > 0]
     if len(lengths) > 1 and bool((lengths == lengths[0]).all()):
