@@ -157,7 +157,10 @@ class _Passes:
             self._next_epoch.fill_(epoch)
 
     def begin(self, worker: int, num_workers: int, seed: int | None) -> int:
-        """Return the epoch of a worker's next pass; `seed` is `None` outside of workers."""
+        """Return the epoch of the next pass of worker `worker`, of `num_workers` workers.
+
+        `seed` is the workers' common seed; `None` outside of workers.
+        """
         with self._lock:
             if seed is None:
                 return self._take_next()

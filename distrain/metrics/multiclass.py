@@ -34,7 +34,7 @@ class MulticlassReport:
 
 
 class MulticlassMetrics(SummedState):
-    """Sums over weighted rows: of hits of the first class, of the top five, and of log losses.
+    """Sums over rows, by weight: whose class ranks first, or among the first five; log losses.
 
     >>> import numpy as np
     >>> MulticlassMetrics(2, np.array([2.0, 1.0, 2.0, 1.5])).compute().accuracy

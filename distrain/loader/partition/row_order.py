@@ -330,7 +330,7 @@ class Piece(NamedTuple):
 
 
 class Pieces(LazySequence[Piece]):
-    """Pieces, stored as int32 or int64 in 20 or 40 bytes each.
+    """Pieces (rows of a chunk for one lane), stored as int32 or int64 in 20 or 40 bytes each.
 
     Attributes:
         cells: `[pieces, 5]`: the fields of each `Piece`.

@@ -52,7 +52,7 @@ class Task(Block):
         raise NotImplementedError
 
     def losses(self, output: Tensor, batch: Batch) -> Tensor:
-        """Return the parts of `loss` by target, `[targets]`."""
+        """Return each target's part of `loss`, `[targets]`."""
         return self.loss(output, batch).reshape(1)
 
     def weight_sums(self, batch: Batch) -> Tensor | None:

@@ -119,7 +119,7 @@ class RouteMaker:
 
 
 class StreamForRoutes(CudaStreams):
-    """A GPU's streams, with a side stream for routes, which do not queue behind loaders' copies."""
+    """A GPU's streams with another side stream, so that routes do not wait for loaders' copies."""
 
     def __init__(self, device: torch.device):
         super().__init__(device)

@@ -28,7 +28,7 @@ class Segments(NamedTuple):
 
 
 class StepRates(NamedTuple):
-    """Numbers of an update that change from step to step, on the tables' device."""
+    """Learning rate, gradient factor and rounding seed of a step: scalars on the tables' device."""
 
     rate: Tensor  # A scalar, float64: the learning rate, for Adam including the bias correction
     scale: Tensor  # A scalar, of any floating dtype: factor of the gradients
