@@ -238,7 +238,10 @@ def _stop(retries: Retries) -> Any:
 
 
 def _retry_reason(state: RetryCallState, call: Call) -> str:
-    """Return why a call should be retried; "" if it should not, or must not be repeated."""
+    """Return why a call should be retried after its last try.
+
+    "" if it should not, or must not be repeated.
+    """
     assert state.outcome is not None
     error = state.outcome.exception()
     if error is None:

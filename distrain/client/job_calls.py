@@ -440,7 +440,10 @@ def _pages(connection: Connection, params: Filters) -> Iterator[Job]:
 def _changes(
     found: Job, priority: int | None, tags: Mapping[str, str | None] | None
 ) -> dict[str, Any]:
-    """Return the body of the request that changes a job; `{}` if the job has these values."""
+    """Return the body of the request that changes a job's priority and tags.
+
+    `{}` if the job has these values already.
+    """
     wanted: dict[str, Any] = {}
     if priority is not None and priority != found.priority:
         wanted["priority"] = priority

@@ -142,10 +142,7 @@ class StacksTaken(_OfRank):
 
 @dataclass(frozen=True)
 class StepsDone(_OfRank):
-    """A rank's report of the steps since its last report.
-
-    These steps are called the report's window.
-    """
+    """A rank's report of the steps since its last report; these steps are the report's window."""
 
     kind: ClassVar[str] = "steps_done"
     epoch: int  # the epoch of the last step, from 0

@@ -255,9 +255,10 @@ def _check_loading(job: JobChecks) -> None:
 
 
 def _check_free_space(folder: str, needed_bytes: int) -> None:
-    """Raise `OutputError` if the ranks' shuffle files of one epoch do not fit on the folder's disk.
+    """Raise `OutputError` if the ranks' shuffle files do not fit on the folder's disk.
 
-    Each rank checks this again when an epoch begins and it reserves the space for its files.
+    `needed_bytes` is their size in one epoch. Each rank checks this again when an epoch begins
+    and it reserves the space for its files.
     """
     free_bytes = shutil.disk_usage(nearest_existing(Path(folder).absolute())).free
     if free_bytes < needed_bytes:

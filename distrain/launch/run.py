@@ -234,7 +234,7 @@ def _run_to_end(
     """Run a job and return its last view.
 
     `on_view` gets each view. `on_submitting` is called just before the job is submitted to a
-    scheduler, or starts in this process.
+    scheduler, or starts in this process. `progress` reports to the user.
     """
     root = run.run_dir
     if run.spec.resources.backend != "dask":

@@ -50,7 +50,7 @@ def _run(operators: Sequence[Operator], column: str, values: pa.Array) -> pa.Arr
 
 
 def kind_of(dtype: pa.DataType) -> str:
-    """Return the kind of a type's values, as compared with the fit and shown in errors.
+    """Return the kind of values of an Arrow type, for comparison with the fit, and for errors.
 
     It is `integers`, `numbers` (also decimals), `texts` or `lists of KIND`, for types of any width.
     A dictionary has the kind of its values. Any other type has Arrow's name.

@@ -62,6 +62,7 @@ def fit_as_asked(
     workflow's output folder, and a folder for temporary files. Returns the workflow, whose
     vocabularies are in its output folder, and a report on the vocabulary of each categorical
     column. If the workflow is used unchanged, the reports have only names and cardinalities.
+    `memory` bounds the memory of each task.
     """
     folder, staging = folders
     # A saved workflow is copied, since workers may not see its folder.
@@ -175,7 +176,8 @@ class _Fit:
         """Context manager that fits the units on all runs, and yields the states and a folder.
 
         The states are `[unit][run]`. The folder has temporary files with counts, to which some
-        states refer. It is removed at the end, unless the body raises an error.
+        states refer. It is removed at the end, unless the body raises an error. `counter` counts
+        the finished tasks.
         """
         counts = f"{self.staging}/counts"
         open_folder(counts).make()

@@ -354,9 +354,10 @@ def _check_hashes(features: FeatureConfig, hashes: frozenset[int]) -> None:
 
 
 def _split_by_values(read: ReadInputs, features: FeatureConfig) -> ReadInputs:
-    """Return the inputs, with `valid_parts` `None` unless the document splits rows by values.
+    """Check the split of rows by values, and return the inputs with `valid_parts` set accordingly.
 
-    Raises a `DataError` if such a split leaves no training or no validation rows.
+    `valid_parts` becomes `None` unless the document splits rows by values. Raises a `DataError` if
+    such a split leaves no training or no validation rows.
     """
     split = features.document.split
     if split is None:

@@ -316,6 +316,7 @@ def raw_tables(folder: str, labeled: bool = True) -> RawTables:
     """Return the `RawTables` of a workflow; this process caches the last two.
 
     A local workflow is read again when its `workflow.json` has changed; one at a URL is not.
+    `labeled` is whether rows have targets.
     """
     folder = folder if is_remote(folder) else os.path.abspath(folder)
     version = None

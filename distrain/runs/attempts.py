@@ -72,7 +72,7 @@ def numbers_of(folder: OpenRunFolder) -> list[int]:
 def whole_lines(
     folder: OpenRunFolder, number: int, read_bytes: int = _READ_BYTES
 ) -> Iterator[bytes]:
-    """Yield the complete lines of an attempt's file, reading `read_bytes` at a time."""
+    """Yield the complete lines of the file of attempt `number`, reading `read_bytes` at a time."""
     rest, offset = b"", 0
     while data := folder.read_growing(name_of(number), offset, read_bytes):
         offset += len(data)

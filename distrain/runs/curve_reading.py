@@ -129,7 +129,7 @@ def _take(
     """Append the records in `lines` to `records`; return the number of damaged lines.
 
     Skips records up to the last step of their kind in `steps` (which is updated), and records of
-    steps that a later attempt repeats.
+    steps that a later attempt repeats. `part` is the attempt of the lines.
     """
     damaged = 0
     for line in lines.splitlines():

@@ -38,7 +38,7 @@ SummaryFields = Mapping[str, Any]
 
 
 def begin_attempt(assignment: Assignment) -> AttemptFile:
-    """Create and return the file of an attempt's records.
+    """Create and return the records' file of the attempt in `assignment`.
 
     Its first line has the backend, and the result of `earlier_totals` for the attempt's submission.
     Begins the run folder if there is none. Raises `OutputError` if a file cannot be written, or if

@@ -186,7 +186,7 @@ _CHECKPOINTS = TypeAdapter(Checkpoints)
 
 
 def all_checkpoints(before: Mapping[str, Any], now: Checkpoints) -> dict[str, Any]:
-    """Return the field `checkpoints` for a submission's checkpoints and those of earlier ones.
+    """Return the field `checkpoints`: a submission's checkpoints (`now`) and those of earlier ones.
 
     `before` is the summary of the earlier submissions, or an empty mapping.
     """

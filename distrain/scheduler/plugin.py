@@ -144,9 +144,10 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         return [worker for worker in workers if worker.address not in held]
 
     def transition(self, key: Any, start: str, finish: str, *_: object, **details: Any) -> None:
-        """Report the failure and end of a rank if the Dask task of its supervisor has failed.
+        """Handle a Dask task's change of state, to detect that a rank's supervisor has failed.
 
-        No other process reports them then.
+        Then it reports the failure and end of the rank to the lifecycle, since no other process
+        does.
         """
         whose = self.gangs.whose(key) if finish == "erred" else None
         if whose is None:
@@ -186,7 +187,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         return True
 
     def follow(self, job_id: str, first_attempt: int = 1) -> None:
-        """Create the collector and the history of a new job."""
+        """Create the collector and the history of a new submission, for its progress."""
         self.collectors[job_id] = Collector(PROGRESS_BYTES)
         self.histories[job_id] = history = JobHistory(time.time())
         history.move(first_attempt - 1, JobState.PENDING, history.submitted_s)

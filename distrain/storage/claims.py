@@ -65,7 +65,7 @@ class OutputState:
         )
 
     def left_s(self, now_s: float) -> float:
-        """Return the seconds until the claim expires.
+        """Return the seconds from `now_s` (Unix time) until the claim expires.
 
         0 if it has expired or was released, if its process on this machine has ended, or if the
         output is finished.

@@ -171,7 +171,10 @@ class ServiceJobs(ApiJobs):
             print_remark(how)
 
     def _check_data(self, spec: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-        """Have a worker check a job's data; print its notes, and raise an error for mistakes."""
+        """Have a worker check a job's data; print its notes, and raise an error for mistakes.
+
+        `asked` has further arguments of `Client.submit`, such as the cluster.
+        """
         print_remark(
             "a worker checks the data, which may wait for a free one; nothing has been submitted "
             "yet"

@@ -287,7 +287,8 @@ def _training_rows(
 ) -> "Dataset":
     """Open the rows of `--drift`, to which DATA is compared; they are closed with the stack.
 
-    `raw` has the options for raw rows, the same as for DATA.
+    `raw` has the options for raw rows, the same as for DATA. `train` are the rows' files, and
+    `saved` the model, whose workflow prepares raw rows.
     """
     from distrain.predict.raw_rows import rows_for_model
 

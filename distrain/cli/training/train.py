@@ -261,7 +261,7 @@ def _check_options(context: click.Context, is_table: bool) -> None:
 def _refuse_table_options(
     context: click.Context, sources: tuple[str, ...], of_table: dict[str, Any]
 ) -> None:
-    """Raise an error if the target of a table is missing, or if options need a table."""
+    """Raise an error if a table has no target, or if options are given that need a table."""
     from distrain.jobs.spec.load import is_named_as_table
 
     if any(map(is_named_as_table, sources)):

@@ -36,7 +36,7 @@ def fit_tables(
     """Write the tables of counts or target means of some columns to the folder `categories`.
 
     Returns one table for each of `counted`, in order. Each stays in its file until it is used.
-    `staging` is a folder for temporary files.
+    `staging` is a folder for temporary files. `memory` bounds the memory of each task.
 
     Raises:
         DataError: A column has more than `MOST_VALUES` distinct values.

@@ -57,7 +57,7 @@ def spill_counts(
 
     When the counts of a column reach `held_bytes` in memory, the counts of equal values are merged.
     If they still take more than half of `held_bytes`, they are written to a file. The remaining
-    counts are written at the end.
+    counts are written at the end. `unit` has the columns and the operator.
     """
     sinks: dict[str, _Sink] = {}
     for states in unit.states(parts):

@@ -71,9 +71,10 @@ class Limits:
 
     @classmethod
     def of(cls, operator: Categorify, keep_counts: int, num_old: int = 0) -> Limits:
-        """Return the limits of a vocabulary in which `num_old` values have ids already.
+        """Return the limits of an operator's vocabulary in which `num_old` values have ids already.
 
-        No counts are kept if the vocabulary has reached its `max_size`.
+        `keep_counts` is the requested maximum of kept counts. No counts are kept if the
+        vocabulary has reached its `max_size`.
         """
         left = max(0, operator.max_size - num_old) if operator.max_size else None
         return cls(left, 0 if left == 0 else keep_counts)
@@ -126,10 +127,10 @@ def fit_vocabularies(
 ) -> list[VocabularyReport]:
     """Write the vocabularies of counted columns to the folder `categories`.
 
-    Returns a report on each, in the order of `counted`. `staging` is a folder for temporary files.
-    `keep_counts` is the maximum number of values without an id whose counts are kept with a
-    vocabulary, rounded up to a multiple of `KEPT_BUCKETS`. Raises a `DataError` if a column has
-    more ids than int32 holds.
+    Returns a report on each, in the order of `counted`. `staging` is a folder for temporary files,
+    and `memory` bounds the memory of each task. `keep_counts` is the maximum number of values
+    without an id whose counts are kept with a vocabulary, rounded up to a multiple of
+    `KEPT_BUCKETS`. Raises a `DataError` if a column has more ids than int32 holds.
     """
     work = []
     for column in counted:
@@ -173,9 +174,10 @@ def _write_fitted(
 
 
 def write_kept(pieces: Sequence[Chosen], categories: str, name: str) -> tuple[int, int]:
-    """Write the kept counts of a vocabulary; return their number and the file's size in bytes.
+    """Write the kept counts of the vocabulary `name` to the folder `categories`.
 
-    Writes nothing and returns zeros if no counts are kept.
+    Kept counts are those of frequent values without an id. `pieces` has them for all hash buckets.
+    Returns their number and the file's size in bytes; writes nothing and returns zeros without any.
     """
     runs = [piece.rare for piece in pieces if piece.rare is not None]
     if not runs:

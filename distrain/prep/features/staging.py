@@ -285,6 +285,8 @@ def _parsed(
 
     The numbers include bad lines. Raises `DataError` for a bad line unless `task.skip_bad_lines`,
     and always if lines and rows do not match, because a quoted CSV value may contain a line break.
+    `layout` is the text format, `text` the range of the file, and `lines_before` the number of the
+    range's lines before the block.
     """
 
     def stop(line: BadLine) -> DataError:
@@ -327,7 +329,7 @@ def _usable(
     counted if the target has `missing: drop`. For other unusable values of a column, `leave_out` is
     called with the error and with the line numbers of the rows not yet dropped; the error's row
     indices refer to these line numbers. Unless `leave_out` raises, the rows with these values are
-    dropped, too.
+    dropped, too. `layout` is the text format.
     """
     targets, unlabelled = task.features.document.targets.values(), 0
     may_lack = {target.column for target in targets if target.missing == "drop"}
@@ -367,7 +369,7 @@ def _staged(
 
     The mask, `[rows]`, is `None` unless the document splits rows by the values of a column. For a
     split by hash, the hashes are those from `hashed_rows`; for other splits, there are none. Raises
-    `_BadColumn` if values of a column cannot be used.
+    `_BadColumn` if values of a column cannot be used. `layout` is the text format.
     """
     document = task.features.document
     table = with_partitions(table, task.file.folders)

@@ -47,7 +47,8 @@ def spill_events(
 
     Rows without a key or a time are left out. `names` are the part's columns of keys and of times.
     Raises `DataError` if keys or times are unusable, or a column of `history.of` holds lists, and
-    `OutputError` if the file cannot be written.
+    `OutputError` if the file cannot be written. `workflow_dir` and `lookups` are those of the
+    fitted workflow, which makes the events' values.
     """
     workflow = load_workflow(workflow_dir, lookups)
     history = workflow.history
@@ -128,7 +129,8 @@ def _ordered(
     """Return the events from `low` to `high` in sort order, and a table of spans (`_SPANS`).
 
     The second table has a row for each of these events whose row needs a history, with the events
-    that form the history. Rows of the first `silent` runs need none.
+    that form the history. Rows of the first `silent` runs need none. `keep` is the maximum number
+    of events in a history.
     """
     begins = [0 if low is None else run.place_of(low) for run in runs]
     ends = [run.rows.num_rows if high is None else run.place_of(high) for run in runs]

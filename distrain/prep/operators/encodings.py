@@ -111,8 +111,8 @@ class Encoding(FittedByColumn):
 class CountEncode(Encoding):
     """Replaces each value by the number of training rows with that value. Null counts as a value.
 
-    An unseen value gets the smallest count of any value instead of 0. No training row has the count
-    0, so a model would have to extrapolate, far if each value has many rows.
+    An unseen value gets the smallest count of any value (`least_count`) instead of 0. No training
+    row has the count 0, so a model would have to extrapolate, far if each value has many rows.
     """
 
     kind: ClassVar[str] = "CountEncode"

@@ -195,7 +195,7 @@ class ValueTable:
 
     @cached_property
     def least_count(self) -> int:
-        """The smallest count of a value in a fold; 0 without values."""
+        """The smallest count of rows of any value and fold of the table; 0 for an empty table."""
         return int(self.counts.min()) if len(self.values) else 0
 
     @cached_property

@@ -121,7 +121,11 @@ class PlantedModel:
 
     @classmethod
     def fit(cls, seed: int, scale: float, click_rate: float) -> "PlantedModel":
-        """Return the model whose mean probability over the pilot sample is `click_rate`."""
+        """Return the model whose mean probability over the pilot sample is `click_rate`.
+
+        The pilot sample and the model's effects are drawn from `seed`; `scale` is that of the
+        columns' cardinalities.
+        """
         pilot = [draw_features(seed, "pilot", chunk, scale) for chunk in range(PILOT_CHUNKS)]
         total = sum(share for _, share in TERMS)
         means, weights = [], []

@@ -369,7 +369,7 @@ class Collector:
 
 
 def _figures_of(merged: TargetMetrics) -> dict[str, Any]:
-    """Return the metric fields of a `Record`, by name.
+    """Return the metric fields of a `Record`, by name, from the merged metrics of all ranks.
 
     The metrics of the first binary target are `None` if there is none. `targets` has the metrics of
     all other targets.

@@ -56,10 +56,10 @@ class Curves:
             item.visible = view.other is not None
 
     def draw(self, drawn: figure, y: str, x: str = "rows_total") -> list[GlyphRenderer]:
-        """Draw column `y` over column `x` in a figure; return the lines and their markers.
+        """Draw column `y` over column `x` in the figure `drawn`.
 
-        The curves are those of training and, if `y` is one of its columns, of validation, for both
-        jobs.
+        Return the lines and their markers. The curves are those of training and, if `y` is one of
+        its columns, of validation, for both jobs.
         """
         legend = legend_above(drawn)
         lines: list[GlyphRenderer] = []
@@ -86,9 +86,10 @@ class Curves:
         return lines
 
     def fit(self, drawn: figure, y: str, title: str) -> None:
-        """Set the range of the y axis to all points except outliers at the start of training.
+        """Set a figure's y range to all points of column `y` except outliers at the start.
 
-        If there are such outliers, their number is added to the title. Does nothing without points.
+        If there are such outliers at the start of training, their number is added to the title.
+        Does nothing without points.
         """
         trains = [list(source.data[y]) for source in (self.train, self.other_train)]
         whole = [*self.valid.data[y], *self.other_valid.data[y]]

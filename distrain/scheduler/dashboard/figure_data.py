@@ -40,8 +40,8 @@ def valid_series(valid: Document) -> Series:
 def score_name(points: Document) -> str:
     """Return the name of the column to draw: `auc`, or `TARGET.METRIC` for a job without an AUC.
 
-    This is the first of these columns that has a known value. If none has one, it is the first
-    `TARGET.METRIC`, or `auc` if there is none.
+    `points` are the columns of a curve. The result is the first of these columns that has a known
+    value. If none has one, it is the first `TARGET.METRIC`, or `auc` if there is none.
 
     >>> score_name({"auc": [0.5], "a.rmse": [2.0]}), score_name({"auc": [None], "a.rmse": [2.0]})
     ('auc', 'a.rmse')

@@ -236,7 +236,10 @@ def _spec_of(order: PutOrder) -> JobSpec:
 
 
 def _never_begun(job_id: str, order: CancelOrder, first_attempt: int) -> EndedJob:
-    """Return the tombstone of a submission that was cancelled before it arrived."""
+    """Return the tombstone of a submission that was cancelled before its `put` arrived.
+
+    `first_attempt` is the number of the submission's first attempt; `order` cancelled it.
+    """
     return EndedJob(
         id=job_id,
         state=JobState.CANCELLED.value,

@@ -143,7 +143,10 @@ def _family(
     labels: Sequence[str],
     values: Iterable[tuple[Sequence[str], float | None]],
 ) -> Metric:
-    """Return a metric; `values` are pairs of label values and a value, left out if it is `None`."""
+    """Return a metric; `values` are pairs of label values and a value, left out if it is `None`.
+
+    `kind` is its class, and `about` its help text.
+    """
     family = kind(name, about, labels=labels)
     for label_values, value in values:
         if value is not None:

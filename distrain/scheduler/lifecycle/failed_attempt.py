@@ -41,7 +41,8 @@ def reported_failure(event: RankFailed) -> AttemptFailure:
 def death_without_report(event: RankExited, status: RankStatus) -> AttemptFailure:
     """Return the failure of a rank whose process ended without reporting why.
 
-    The reason is `PEER_LOST` if NCCL's watchdog aborted the process, otherwise `RANK_DIED`.
+    The reason is `PEER_LOST` if NCCL's watchdog aborted the process, otherwise `RANK_DIED`. `event`
+    is the supervisor's report of the exit.
     """
     place = place_of(status)
     if event.exit_code < 0:

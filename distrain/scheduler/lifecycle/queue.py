@@ -197,7 +197,7 @@ def decide(cluster: QueueView) -> list[Start | Preempt | Wait]:
 
 
 def could_grow(cluster: QueueView, job: Job) -> int:
-    """Return the number of ranks with which a running job could restart, if it is larger than now.
+    """Return the larger number of ranks with which a running job could restart.
 
     0 if it cannot have more ranks than now, or if other jobs are pending.
     """

@@ -141,7 +141,10 @@ def _files_of(settings: Any) -> Iterator[Path]:
 
 
 def tag_mistakes(tags: Mapping[str, str], limits: Limits, where: str) -> list[Mistake]:
-    """Return what is wrong with a job's tags; `where` is the JSON pointer of the tags."""
+    """Return the mistakes in a job's tags, by the service's limits.
+
+    `where` is the JSON pointer of the tags.
+    """
     found = []
     if len(tags) > limits.tags:
         found.append(Mistake(where, f"{len(tags)} tags are more than {limits.tags}"))

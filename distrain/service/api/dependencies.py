@@ -128,6 +128,7 @@ class ApiCall:
         """Raise the problem `forbidden` if the caller's token or role does not allow the action.
 
         Call it only for objects that the caller may see; for others, raise the problem `not_found`.
+        `project` and `owner` are those of the affected job or object.
         """
         self.require(action)
         if not role_allows(self.caller, action, project, owner):

@@ -99,7 +99,10 @@ class Problem(Exception):
 
 
 def not_found(what: str, hint: str | None = None) -> Problem:
-    """Return the problem for an object that does not exist or that the caller may not see."""
+    """Return the problem for an object that does not exist or that the caller may not see.
+
+    `what` names the kind of object, such as "job".
+    """
     return Problem("not_found", f"no {what}, or you may not see it", hint=hint)
 
 

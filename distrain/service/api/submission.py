@@ -86,11 +86,11 @@ def again(call: ApiCall, job: Job, settings: Mapping[str, Any]) -> dict[str, Any
 
 
 def check_resumable(job: Job, before: Mapping[str, Any], after: JobSpec) -> None:
-    """Check that the new spec `after` only makes a succeeded job's training longer.
+    """Check that a succeeded job's new spec `after` only makes its training longer.
 
-    Raises the problem `final` if the training does not become longer, and the problem `bad_spec` if
-    something else changes, too. A change of `train.early_stopping` counts as longer training. Jobs
-    in other states pass.
+    `before` is the present spec. Raises the problem `final` if the training does not become longer,
+    and the problem `bad_spec` if something else changes, too. A change of `train.early_stopping`
+    counts as longer training. Jobs in other states pass.
     """
     if job.state != JobState.SUCCEEDED:
         return

@@ -203,7 +203,8 @@ def sbatch_script(
 
     With the dependency `singleton`, Slurm runs one job of a name and user at a time. If a service
     was killed after `sbatch` and submits a second job, the second job waits until the launcher's
-    `state` cancels it.
+    `state` cancels it. `python` is the interpreter on the nodes, `options` are further options of
+    sbatch, and `environment` has variables to set.
 
     Raises:
         InputError: The service sets one of `options` itself, sbatch has no such option, or a value

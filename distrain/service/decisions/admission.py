@@ -32,10 +32,10 @@ def admit(
 ) -> tuple[list[Job], dict[str, str]]:
     """Return the jobs to hand over, in order; and by job id, why the other jobs wait.
 
-    Jobs that are being cancelled are in neither result. `active` are the jobs that are handed over,
-    or being handed over, to the cluster. `min_ranks` has by job id the fewest ranks with which a
-    job can start; by default all its ranks. `elsewhere` has the ranks in use on other clusters, by
-    project.
+    `queue` are the cluster's queued jobs, and `quotas` the limits of their projects. Jobs that are
+    being cancelled are in neither result. `active` are the jobs that are handed over, or being
+    handed over, to the cluster. `min_ranks` has by job id the fewest ranks with which a job can
+    start; by default all its ranks. `elsewhere` has the ranks in use on other clusters, by project.
     """
     waiters = [job for job in queue if job.phase is Phase.QUEUED and job.intent is Intent.RUN]
     if not cluster.answers:
@@ -47,7 +47,10 @@ def admit(
 
 
 def in_order(queue: Iterable[Job], active: Iterable[Job]) -> list[Job]:
-    """Return the jobs of a queue in the order in which they start once there are enough workers."""
+    """Return the jobs of a queue in the order in which they start once there are enough workers.
+
+    `active` are the jobs that hold ranks on the cluster, for a fair order.
+    """
     shares = _Shares()
     for job in active:
         shares.count(job)

@@ -84,6 +84,7 @@ def reconcile(
 
     `seen` is the job as the scheduler's current process (`cluster.epoch`) reported it. It is `None`
     if the scheduler's complete answer, queried after the row's last command, did not have the job.
+    A job that schedulers have lost more than `max_losses` times fails.
     """
     if job.phase is Phase.FINAL:
         return ()
@@ -129,7 +130,10 @@ def handed_over(
 
 
 def refused(job: Job, reason: str, message: str, now_s: float) -> dict[str, Any]:
-    """Return the last update of a job's database row, by column, for a job that cannot run."""
+    """Return the last update of a job's database row, by column, for a job that cannot run.
+
+    `reason` and `message` are shown to its owner.
+    """
     return _end(job, JobState.FAILED, reason, message, now_s)
 
 

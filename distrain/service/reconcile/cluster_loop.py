@@ -140,7 +140,8 @@ class ClusterLoop:
     def _look_at_waiting(self, alive: list[Job]) -> None:
         """Read `resources.min_ranks` from the specs of jobs with several ranks, for later passes.
 
-        At most `_SPECS` specs are read per call; each submission's spec is read once.
+        At most `_SPECS` specs are read per call; each submission's spec is read once. `alive` are
+        the cluster's jobs that have not ended.
         """
         known = self._min_ranks
         wanted = {(job.id, job.resumes) for job in alive if job.num_ranks > 1}

@@ -141,7 +141,10 @@ class People:
         return _token(row._asdict())
 
     def put_session(self, sha256: bytes, token_id: str, now_s: float, expires_at_s: float) -> None:
-        """Store a browser session, by the hash of its cookie; delete expired sessions."""
+        """Store a browser session of a token until `expires_at_s`; delete expired sessions.
+
+        `sha256` is the hash of the session's cookie.
+        """
         row = {"sha256": sha256, "token_id": token_id, "expires_at_s": expires_at_s}
         with self.db.write() as connection:
             connection.execute(delete(_sessions).where(_sessions.c.expires_at_s <= now_s))

@@ -150,7 +150,7 @@ class Submitting:
         resumes: int,
         audit_entry: AuditEntry | None = None,
     ) -> tuple[Job, bool]:
-        """Queue an ended job again; return it, and True.
+        """Queue an ended job again with a new spec and number of ranks; return it, and True.
 
         Returns False with the job if an equal earlier call has queued it already.
 

@@ -296,7 +296,8 @@ def _number_facts(values: pa.Array, common: dict[str, Any]) -> Facts:
 def _epoch_of(common: dict[str, Any], numbers: Any, dtype: pa.DataType) -> str | None:
     """Return the unit in which whole numbers count since 1970; `None` if they are not times.
 
-    The column's name and the size of the numbers decide.
+    The column's name and the size of the numbers decide. `common` has the column's facts so far,
+    among them its name.
     """
     if not pa.types.is_integer(dtype) or not _NAME_OF_TIME.search(common["name"]):
         return None

@@ -414,9 +414,10 @@ def _with_decimal_point(sample: Sample) -> Sample:
 def _whole_columns(
     sample: Sample, files: Sequence[InputFile], names: Sequence[str]
 ) -> tuple[dict[str, pa.Array], tuple[Origin, ...]]:
-    """Return all values of parquet columns, by name, and where the rows come from.
+    """Return all values of the columns `names` of parquet files, by name, and the rows' origins.
 
-    Both are empty for text, and for more than 16 GiB of files.
+    An origin says which rows come from which file. Both results are empty for text, and for more
+    than 16 GiB of files.
     """
     held = [name for name in names if name in sample.file.types]
     is_large = sum(file.size_bytes for file in files) > _WHOLE_BYTES

@@ -39,7 +39,9 @@ _LARGE_ROWS = 5_000  # in a sample of fewer rows, statistics of a number's value
 _ROWS_PER_VALUE = 20  # with fewer, statistics of measured numbers are mostly noise
 _FEWEST_OF_ID = 5
 _PAIR_BUCKETS = 1 << 16
-"""Each process of `prep` holds up to 300 bytes for each bucket of a pair, within --memory-mib."""
+"""The number of hash buckets of a pair's combined values. It is limited because each process of
+`prep` holds up to 300 bytes for each bucket, within --memory-mib.
+"""
 _FREE_TEXT_WORDS = 3.5
 _SKEW = 5.0
 
@@ -103,9 +105,10 @@ class Suggestion:
 
 
 def suggestion_of(facts: Facts, is_typed: bool, order: Rows | None) -> Suggestion:
-    """Return a column's suggestion.
+    """Return the suggested features of a column, with reasons; or that it has no use.
 
     Args:
+        facts: The facts about the column in the sample.
         is_typed: Whether the column is typed, so that texts become numbers only with `as: number`.
         order: The rows in the order of their times, if the latest ones are for validation.
     """
@@ -130,7 +133,7 @@ def suggestion_of(facts: Facts, is_typed: bool, order: Rows | None) -> Suggestio
 def without_hashed(
     suggestions: Sequence[Suggestion], split: Mapping[str, Any] | None
 ) -> list[Suggestion]:
-    """Leave out the categories by whose hash `split` selects the validation rows.
+    """Return the suggestions without the categories by whose hash `split` selects validation rows.
 
     They stay if no other column has features.
     """
@@ -297,7 +300,7 @@ def _of_number(
     numbers that are not skewed, are for large tables with a binary target: in a regression of
     19,178 rows they raised the error. For a large table of classes, which have no target means, the
     values of a whole number become ids. `settings` are those of the feature that uses the number
-    itself.
+    itself. `is_learnable` and `target_kind` are as in `with_further`.
     """
     more: tuple[Feature, ...] = ()
     has_more = facts.num_rows >= _LARGE_ROWS and target_kind == "binary"
@@ -332,7 +335,7 @@ def may_be_crossed(suggestion: Suggestion, target_kind: str | None) -> bool:
 
 
 def of_pair(columns: tuple[str, str], *, of_classes: bool) -> tuple[Feature, ...]:
-    """Return features of two columns' combined values.
+    """Return features of the combined values of two columns, given by name.
 
     These are ids if the target is multiclass (`of_classes`), otherwise the count of rows and the
     target mean.
@@ -350,7 +353,8 @@ def _statistics(
 ) -> tuple[Feature, ...]:
     """Return features with the count of a value's rows and, if `has_means`, its target mean.
 
-    `reads` are the settings that determine the value.
+    `reads` are the settings that determine the value, such as the source columns. `reason` is why
+    the features are suggested.
     """
     begin = {**reads, "kind": "continuous"}
     made: list[dict[str, Any]] = [{"count": True, "log": True}]
