@@ -122,7 +122,7 @@ class JobFigures(Answer):
 
     @property
     def figures(self) -> dict[str, Any]:
-        """The figures that are not `None`, by name."""
+        """The numbers that are not `None`, by the names of their fields."""
         known = ((name, getattr(self, name)) for name in FIGURES)
         return {name: value for name, value in known if value is not None}
 

@@ -320,15 +320,18 @@ def record_from_json(values: Mapping[str, Any]) -> Record:
 
 
 def entry_to_json(entry: Entry) -> dict[str, Any]:
-    """Return an entry as JSON values, which share its data and must not be changed."""
+    """Return a record, start of an attempt or notice as JSON values, which share its data.
+
+    They must not be changed.
+    """
     values = entry.to_json() if isinstance(entry, Record) else vars(entry)
     return {"entry": _KIND_OF_ENTRY[type(entry)], **values}
 
 
 def entry_from_json(document: Mapping[str, Any]) -> Entry | None:
-    """Return an entry from JSON values of any version; `None` if its kind is unknown.
+    """Return a record, start of an attempt or notice from JSON values of any version.
 
-    Raises `TypeError` if a field is missing.
+    `None` if its kind is unknown. Raises `TypeError` if a field is missing.
     """
     values = dict(document)
     kind = _ENTRY_KINDS.get(values.pop("entry", ""))

@@ -57,7 +57,11 @@ class FitUnit:
 
 
 def units_of(workflow: Workflow, stages: Sequence[FitStage]) -> list[FitUnit]:
-    """Return the units of some stages, in order; the columns of a domain are in one unit."""
+    """Return the units of some stages, in order.
+
+    A stage is one operator to fit, of one group. A unit is some of the group's columns, which one
+    task fits. The columns of a domain are in one unit.
+    """
     units = []
     for stage in stages:
         group = workflow.groups[stage.group]

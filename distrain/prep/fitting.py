@@ -43,7 +43,7 @@ _LEAST_PARTS_PER_RUN = 4
 _FAN_IN = 8
 _OLD = "old"
 _KEEP_COUNTS = "keep_counts"
-"""The key of `Workflow.record` for the last `PrepRequest.keep_counts` of a fit or an update."""
+"""The key of `Workflow.record` with the `PrepRequest.keep_counts` of the last fit or update."""
 
 
 def fit_as_asked(

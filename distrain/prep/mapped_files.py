@@ -52,7 +52,7 @@ class MappedFile:
 
     @cached_property
     def batches(self) -> list[pa.RecordBatch]:
-        """The batches of an Arrow file; raises a `DataError` if they cannot be read."""
+        """The record batches of an Arrow file; raises a `DataError` if they cannot be read."""
         with _readable(self.path):
             file = pa.ipc.open_file(self.content)
             return [file.get_batch(number) for number in range(file.num_record_batches)]

@@ -269,7 +269,7 @@ def _counter(
     tasks: Sequence[tuple[int, StagingTask]],
     on_progress: ProgressCallback,
 ) -> Callable[[int, Staged], None]:
-    """Return a function for reporting progress: call it with a finished task's index and result.
+    """Return a function that counts a finished task for the progress, given its index and result.
 
     Files that are read in place, without staging, count as finished at once.
     """
@@ -375,7 +375,7 @@ def _split_by_values(read: ReadInputs, features: FeatureConfig) -> ReadInputs:
 
 @dataclass(frozen=True)
 class RawSample:
-    """Some raw rows, and the form of the file from which they were read."""
+    """Some raw rows, and the kind of file from which they were read."""
 
     table: pa.Table  # some raw columns
     form: str  # as from `form_of`

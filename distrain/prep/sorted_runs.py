@@ -26,7 +26,7 @@ Cut = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class SortedRun:
-    """Rows in the order of their keys."""
+    """A table of rows, sorted by some of its columns."""
 
     rows: pa.Table  # each column has one chunk, or none
     keys: SortKeys
@@ -39,7 +39,10 @@ class SortedRun:
         )
 
     def place_of(self, cut: Cut, begin: int = 0) -> int:
-        """Return the index of the first row, from `begin` on, that does not sort before `cut`."""
+        """Return the index of the first row that does not sort before `cut`.
+
+        Rows before the index `begin` are ignored.
+        """
         return bisect_left(range(self.rows.num_rows), cut, begin, key=self.cut_at)
 
     def copied(self, begin: int, end: int) -> pa.Table:

@@ -200,7 +200,7 @@ STEPS: dict[str, Callable[[Values, Any, Any], Values]] = {
 
 
 def after_steps(values: Values, steps: Sequence[Step], known: Mapping[str, Any]) -> Values:
-    """Return the values after all steps, in order; `known` has the vocabularies by name."""
+    """Return a column's values after all `steps`; `known` has the vocabularies by name."""
     for step in steps:
         values = STEPS[step["kind"]](values, step, known)
     return values

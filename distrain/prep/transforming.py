@@ -331,7 +331,7 @@ def _raw_tables(folder: str, labeled: bool, _version: str | None) -> RawTables:
 
 
 def split_report(written: Sequence[WrittenPart]) -> SplitReport:
-    """Return the report on a written split, given its parts in order."""
+    """Return the report on a written split (`train` or `valid`), given its parts in order."""
     rows = sum(part.num_rows for part in written)
     missing: Counter[str] = Counter()
     for part in written:

@@ -142,7 +142,7 @@ class Workflow:
 
     @property
     def has_tables(self) -> bool:
-        """Whether some columns have counts or target means, whose tables workers hold."""
+        """Whether some columns have counts or target means; workers keep their tables in memory."""
         operators = (operator for group in self.groups for operator in group.operators)
         return any(isinstance(operator, Encoding) for operator in operators)
 
@@ -249,7 +249,10 @@ class Workflow:
             yield [stages[n] for stages in to_fit if n < len(stages)]
 
     def with_fitted(self, stage: FitStage, fitted: Mapping[str, Any]) -> Workflow:
-        """Return the workflow in which the operator of a stage is fitted; `fitted` is by column."""
+        """Return the workflow in which one operator is fitted.
+
+        `stage` identifies the operator and its group; `fitted` has the fitted state of each column.
+        """
         group = self.groups[stage.group]
         operators = list(group.operators)
         operator = cast(FittedOperator, operators[stage.operator])

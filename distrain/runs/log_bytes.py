@@ -48,7 +48,10 @@ class LogPiece:
 
 
 def log_pieces(folder: Folder, log_name: str) -> list[LogPiece]:
-    """Return the pieces of a log such as `rank-0.log` in order; empty without such a log."""
+    """Return the files of a log such as `rank-0.log`, in order; empty without such a log.
+
+    They are the log's file and its parts.
+    """
     sizes = None if isinstance(folder, int) else folder.sizes()
     by_first = {}
     for name in os.listdir(folder) if isinstance(folder, int) else sizes or ():

@@ -89,8 +89,9 @@ class Gangs:
     def command(
         self, gang: CheckpointGang | TakeStacks | StopGang, op: str, **words: object
     ) -> None:
-        """Send the command `op` with the values `words` to the supervisors of all ranks.
+        """Send a command to the supervisors of all ranks of an attempt.
 
+        `op` is the command, such as `checkpoint`, and `words` are further fields of the message.
         All get the same number, which is higher than that of the attempt's previous command.
         """
         whose = gang.job_id, gang.attempt

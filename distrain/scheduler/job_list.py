@@ -93,13 +93,13 @@ def last_attempt(ended: EndedJob) -> int:
 
 
 class Tombstones(OrderedDict[str, EndedJob]):
-    """The newest tombstones (documents of ended jobs), by job id.
+    """The newest tombstones by job id: short documents that remain of removed jobs.
 
     If the last submission ended before its first attempt, `attempt` is below `first_attempt`.
     """
 
     def add(self, ended: EndedJob) -> None:
-        """Add a tombstone, unless there is one of a later submission of the job."""
+        """Add the short document of an ended job, unless a later submission of the job has one."""
         kept = self.get(ended.id)
         if kept is None or last_attempt(kept) <= last_attempt(ended):
             self[ended.id] = ended
@@ -109,7 +109,10 @@ class Tombstones(OrderedDict[str, EndedJob]):
 
 
 def last_view(ended: EndedJob) -> JobView:
-    """Return a view of a removed job, without progress, from its tombstone."""
+    """Return the view of a removed job, without progress.
+
+    A view is the form in which clients read a job's state. `ended` is the job's tombstone.
+    """
     return JobView(
         ended.id,
         ended.name,

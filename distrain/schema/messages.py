@@ -56,7 +56,7 @@ STRUCT_TYPE = "type.googleapis.com/google.protobuf.Struct"
 """The type URL of a packed Struct."""
 
 UNKNOWN = "unknown_fields"
-"""The key under which a message keeps the fields that its table of kinds does not list."""
+"""The key under which a message's dictionary has the fields that its table of kinds lacks."""
 
 _INT64_MAX = 2**63 - 1
 

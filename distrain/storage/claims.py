@@ -55,7 +55,10 @@ class OutputState:
 
     @classmethod
     def from_json(cls, document: Any) -> OutputState:
-        """Return the state that `to_bytes` wrote; fields of later versions are ignored."""
+        """Return the state of an output that `to_bytes` wrote.
+
+        Fields of later versions are ignored.
+        """
         # Version 0.2.0 could replace an output. `before` is the state of the old output, which
         # remained until the new output was moved.
         if document["state"] == MAKING and document.get("before"):

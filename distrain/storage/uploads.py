@@ -68,7 +68,8 @@ def _temporary_folder() -> str:
 def send(file: Path, url: str) -> None:
     """Upload a local file to a URL; raises the errors of `uploaded`.
 
-    An object of an unfinished output is uploaded only while its claim holds.
+    A file of an unfinished output is uploaded only while this command's claim on the output is
+    valid.
     """
     claimed = _CLAIMED.fullmatch(url)
     if claimed:  # tasks of a killed command may still run

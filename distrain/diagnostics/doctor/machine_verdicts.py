@@ -205,7 +205,7 @@ def _of_workers(check: str, places: tuple[ProcessPlace, ...], fact: str, mend: s
 def judge_data(seen: ClusterFacts) -> Iterator[Finding]:
     """Yield findings on processes that cannot list the data, or see other files than most.
 
-    Processes with the same trouble, or with the same files, share a finding.
+    Processes with the same error, or with the same files, share a finding.
     """
     for trouble, places in by_value({p: d.trouble for p, d in seen.data.items()}).items():
         if trouble:

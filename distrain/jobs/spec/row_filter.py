@@ -69,7 +69,7 @@ Condition: TypeAlias = ColumnTest | Joined
 
 
 def parse_filter(text: str) -> Condition:
-    """Parse a filter; a `not` before `and`, `or` is moved to the single tests.
+    """Parse the text of a filter, and return its condition; a `not` is moved to the single tests.
 
     >>> parse_filter("not (age > 18 and city in ('Bonn',))").word
     'or'

@@ -232,7 +232,7 @@ class _ParsedPiece(NamedTuple):
 
     @property
     def num_rows(self) -> int:
-        """The number of rows in the piece, including dropped rows and bad lines."""
+        """The number of lines that are rows, including dropped rows and bad lines."""
         return len(self.row_numbers) + self.usable.unlabelled + self.bad_lines.count
 
 

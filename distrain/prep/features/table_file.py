@@ -210,7 +210,10 @@ class TableFile:
 
 
 def check_named(option: str, names: Iterable[str], held: Iterable[str], file: str) -> None:
-    """Raise a `DataError` if `held`, the columns of `file`, lack a name given by `option`."""
+    """Raise a `DataError` if a file lacks a column that the user named.
+
+    `held` are the columns of `file`, and `option` is the option with the `names`.
+    """
     held = list(held)
     lacking = [name for name in names if name not in held]
     if lacking:

@@ -31,7 +31,7 @@ _SAMPLED = 512
 
 @dataclass(frozen=True)
 class Spill:
-    """The events of a part, in a file sorted by key and time."""
+    """A part's events, in a file sorted by key and time."""
 
     path: str
     num_events: int

@@ -57,7 +57,7 @@ _RUNS = "runs"
 
 @dataclass(frozen=True)
 class Lookups:
-    """The vocabularies of a workflow in a form in which the ids of values can be looked up."""
+    """The vocabularies of a workflow, as files in which ids are looked up."""
 
     folder: str | None  # a folder that workers see; `None`: each process makes its own lookups
     names: tuple[str, ...]  # the names of the vocabularies; the n-th has the subfolder n

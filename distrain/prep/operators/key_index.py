@@ -104,7 +104,10 @@ class KeyIndex:
 
 
 def keys_of(values: pa.Array) -> Keys:
-    """Return the key of each value, `[values]`: an integer as int64, a string's hash as uint64."""
+    """Return the number by which each value is indexed, `[values]`.
+
+    It is an integer itself, as int64, or a string's hash, as uint64.
+    """
     if is_text(values.type):
         return text_hashes(values)
     keys: Keys = values.cast(pa.int64()).to_numpy(zero_copy_only=False)

@@ -105,7 +105,7 @@ class LabelledOperator(FittedOperator, Protocol):
 
 @dataclass(frozen=True)
 class DocumentKey:
-    """The key of a continuous column in features documents that adds an operator."""
+    """A key of a features document's continuous column, which adds an operator to the column."""
 
     name: str
     values: Any  # the type of the key's values, which pydantic checks

@@ -84,7 +84,7 @@ class Cells:
 
     @classmethod
     def joined(cls, cells: Sequence[pa.Table]) -> Cells:
-        """Return the rows of all tables, in the order of the tables."""
+        """Return the cells of all tables, in the order of the tables."""
         wanted = _value_type(cells)
         return cls(pa.concat_tables(_with_values_of(wanted, some) for some in cells))
 

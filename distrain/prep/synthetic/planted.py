@@ -221,7 +221,10 @@ class Truth:
         self._realised.update(logits, labels)
 
     def summary(self, files: tuple[str, ...]) -> SplitSummary:
-        """Return the figures of all rows that `update` got, at least one."""
+        """Return the scores of all rows passed to `update`, at least one.
+
+        `files` are the names of the split's files.
+        """
         clicks, others = float(self._clicks.sum()), float(self._others.sum())
         auc, bound = area_under_roc(self._others, self._clicks)
         report = self._realised.compute()

@@ -68,7 +68,7 @@ class _Old:
 
 @dataclass(frozen=True)
 class _Updated:
-    """The result of updating one piece."""
+    """The result of updating one piece (a range of hash buckets) of a vocabulary."""
 
     # indices of old values that occur in the rows, ascending, and their counts; `None` for no value
     again: Run | None

@@ -141,7 +141,7 @@ def rows_per_second_by_rank() -> Panel:
 
 
 class RankLines:
-    """A line for each rank, in a figure.
+    """The lines of ranks in a figure, one for each rank.
 
     When another job is shown, its ranks reuse the lines, so that the number of lines is bounded.
     """

@@ -34,7 +34,9 @@ log = logging.getLogger("distrain.scheduler.http")
 
 
 def install() -> None:
-    """Make schedulers that start later in this process serve the HTTP routes, and accept orders.
+    """Make schedulers that start later in this process serve the HTTP routes.
+
+    They also accept requests that change jobs.
 
     Raises:
         ClusterError: The environment's token cannot be used.

@@ -65,7 +65,10 @@ class PriorityOrder(Order):
 
 
 class JobCommands:
-    """Carries out the orders about jobs; each method returns the HTTP status of the answer."""
+    """Carries out the requests that change jobs.
+
+    Each method returns the HTTP status of the answer.
+    """
 
     def __init__(self, monitor: Monitor):
         self.monitor = monitor

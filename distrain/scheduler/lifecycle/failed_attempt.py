@@ -159,10 +159,10 @@ def _budget(job: Job, cause: AttemptFailure) -> tuple[str, int | None]:
 
 
 def _in_a_row(job: Job) -> tuple[int, str]:
-    """Return how many attempts in a row failed before this one without progress, and a text.
+    """Return how many attempts in a row failed without progress before this one, and a text.
 
-    The number in the text includes this attempt. The result is 0 if this attempt reached a later
-    step than all attempts that failed before.
+    The text explains a long pause to users; its number includes this attempt. The result is 0 if
+    this attempt reached a later step than all attempts that failed before.
     """
     before = 0 if job.step > job.furthest_failed_step else job.failures_in_a_row
     return before, f"{before + 1} failures in a row got no further than step {job.step}"
@@ -171,8 +171,8 @@ def _in_a_row(job: Job) -> tuple[int, str]:
 def _losses(job: Job, cause: AttemptFailure, now_s: float) -> tuple[int, str]:
     """Return how many restarts in the last `LOSSES_S` followed the loss of a worker, and a text.
 
-    The number in the text includes this loss. Several workers that were lost in one attempt count
-    once. The result is 0 if `cause` is not the loss of a worker.
+    The text explains a long pause to users; its number includes this loss. Several workers that
+    were lost in one attempt count once. The result is 0 if `cause` is not the loss of a worker.
     """
     since_s = now_s - job.submitted_s - LOSSES_S
     lost = [one for one in job.restarts if one.reason == Reason.WORKER_LOST]

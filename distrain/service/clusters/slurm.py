@@ -40,7 +40,7 @@ class SlurmJob:
 
     @property
     def order(self) -> tuple[bool, int]:
-        """Sort key: a running job first, then the one that was submitted first."""
+        """Sort key: a running job comes first, then the job that was submitted first."""
         digits = self.id.partition("_")[0]
         return self.state != "RUNNING", int(digits) if digits.isdigit() else 0
 

@@ -140,7 +140,7 @@ class Pass:
         self._commit(*changes)
 
     def _command(self) -> bool:
-        """Send the pending orders of jobs, and return True.
+        """Send the orders that jobs wait for, such as cancellations, and return True.
 
         Stops and returns False as soon as the scheduler does not answer.
         """
@@ -277,9 +277,10 @@ class Pass:
     def _may_write(self, job: Job, columns: Mapping[str, Any], seen: SeenJob | None = None) -> bool:
         """Return True if `columns` may be written to the job's row now.
 
-        Columns that end a job must wait until the summary is in its run folder. A worker writes the
-        summary of a job that its scheduler has ended. For other jobs this method writes it; a
-        failed write is only logged. A job that is still queued here needs no summary.
+        Otherwise keep them for later. Columns that end a job must wait until the summary is in its
+        run folder. A worker writes the summary of a job that its scheduler has ended. For other
+        jobs this method writes it; a failed write is only logged. A job that is still queued here
+        needs no summary.
 
         If the result is False, the columns are kept in `self.memory.finishing`, to be written
         later, and `active` is set, so that another pass follows. `seen` is the ended job as the

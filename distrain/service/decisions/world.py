@@ -45,11 +45,11 @@ class SchedulerAnswer:
 
 
 class Unreachable(ClusterError):
-    """A scheduler sent no readable answer; it may still have carried out the order."""
+    """A scheduler sent no readable answer; it may still have carried out the request."""
 
 
 class Refused(DistrainError):
-    """A scheduler rejected an order, and has not carried it out.
+    """A scheduler rejected a request to change a job, and has not carried it out.
 
     `code` and `status` are those of its error response: `epoch_changed`, `ended`, `bad_spec`,
     `not_found`, `not_pending`, ... `ended` is the job if the order came after its end.
@@ -109,7 +109,7 @@ class World(Protocol):
         """Submit a job to the scheduler, or repeat the request."""
 
     def send(self, job_id: str, order: JobOrder) -> None:
-        """Send the scheduler an order about a job."""
+        """Send the scheduler an order (a request to change a job)."""
 
     def prepare(self, job: Job) -> int:
         """Create or update a job's run folder; return the highest attempt number in it, or 0.

@@ -136,7 +136,7 @@ def _last_view(job: Job, columns: Mapping[str, Any]) -> JobView:
 
 
 def collect_s(num_jobs: int) -> float:
-    """Return for how many seconds schedulers hold back metrics, if there are `num_jobs` jobs.
+    """Return for how many seconds a scheduler may hold back metrics of `num_jobs` jobs.
 
     >>> collect_s(3), collect_s(600), collect_s(100_000)
     (2.0, 8.0, 15.0)

@@ -604,7 +604,7 @@ def _lines_left_out(bad: BadLineTally, num_rows: int) -> tuple[str, bool]:
 def _format(sample: Sample, columns: Sequence[Facts]) -> dict[str, Any]:
     """Return the section `format` of the document; empty for the defaults.
 
-    If columns have different forms of times, the first one is taken.
+    If texts of times have different formats in different columns, that of the first column is used.
     """
     if sample.file.kind == CRITEO:
         return {"kind": CRITEO}
@@ -642,7 +642,7 @@ def _name_of(name: str, settings: dict[str, Any], taken: set[str]) -> tuple[str,
 
 
 def _said(facts: Facts) -> str:
-    """Return a column's type, missing values and number of distinct values, as text."""
+    """Return a text for a comment: a column's type, missing values and number of values."""
     share = facts.missing / facts.num_rows
     missing = "none missing" if not facts.missing else f"{share:.1%} missing"
     what = "different items" if facts.kind == "list" else "different values"

@@ -83,7 +83,7 @@ class Target:
 
 
 class MissingTargets(NamedTuple):
-    """The treatment of rows without a target, in the document and in words."""
+    """The treatment of rows without a target, as a setting and as text for people."""
 
     missing: str
     told: str
