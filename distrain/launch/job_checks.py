@@ -57,7 +57,7 @@ class JobChecks:
 
     @property
     def elsewhere(self) -> bool:
-        """Whether the job's workers may be on other machines."""
+        """Whether the job's workers may be on other machines than this process."""
         return self.scheduler is not None and self.spec.resources.backend == "dask"
 
     def run(self) -> "JobChecks":

@@ -111,7 +111,7 @@ class RunRequest:
         return JobChecks(self.spec, *place, self.resumed, self.sinks, self.overwrite).run()
 
     def open_folder(self) -> OpenRun:
-        """Begin the run folder, or reopen that of a resumed run."""
+        """Begin the run folder of a new run, or open that of a resumed run."""
         if self.resumed is None:
             return open_run(self.run_dir, self.spec, self.job_id, overwrite=self.overwrite)
         return reopen_run(self.run_dir, self.spec)

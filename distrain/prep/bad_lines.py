@@ -110,7 +110,7 @@ class BadLineTally:
 
     @classmethod
     def of(cls, lines: Iterable[BadLine]) -> BadLineTally:
-        """Return the tally of some lines."""
+        """Return the tally of some bad lines."""
         lines = list(lines)
         return cls(dict(Counter(line.kind for line in lines)), tuple(lines[:_MAX_EXAMPLES]))
 

@@ -33,7 +33,7 @@ _COLUMNS_HELD = 4
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The memory that tasks may use."""
+    """The memory that the tasks of a preparation may use, in bytes."""
 
     thread_bytes: int = _USUAL_THREAD_BYTES
     # for the tables of counts and target means that a process holds, all its threads together

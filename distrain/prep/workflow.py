@@ -270,7 +270,7 @@ class Workflow:
         return replace(self, groups=tuple(group.with_blocks(times) for group in self.groups))
 
     def with_record(self, **fields: Any) -> Workflow:
-        """Return the workflow with further entries in its record."""
+        """Return the workflow with further entries in its record, given by key."""
         return replace(self, record={**self.record, **fields})
 
     def fit(self, tables: Iterable[pa.Table]) -> Workflow:

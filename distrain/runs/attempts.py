@@ -23,7 +23,7 @@ EARLIER = 0  # the number for all attempts of version 0.2.0, which recorded them
 
 @dataclass
 class AttemptRead:
-    """The content of an attempt's file."""
+    """The records and status lines of an attempt, as read from its file."""
 
     number: int
     entries: list[Entry] = field(default_factory=list)

@@ -100,7 +100,7 @@ class Bench:
 
 @dataclass(frozen=True)
 class BenchFinding:
-    """A difference or a fault that a bench shows."""
+    """A difference or a fault that the results of a bench show."""
 
     name: str  # the measure, or what is wrong
     place: str  # the node, rank, GPU or link; "" for the whole cluster

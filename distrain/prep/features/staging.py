@@ -114,7 +114,10 @@ class Staged:
 
 
 _FITTED = "Correct the value, or leave the row out: a fitted workflow keeps its features document."
-"""Replaces hints that propose to change the features document."""
+"""The hint of errors for rows of a fitted workflow.
+
+It replaces hints that propose to change the features document.
+"""
 
 
 class _BadColumn(Exception):
@@ -209,7 +212,7 @@ def _stage_text(task: StagingTask, text: TextRange) -> Staged:
 
 
 class _Usable(NamedTuple):
-    """The staged columns of the usable rows among some rows."""
+    """The staged columns of the rows that can be used, among some rows."""
 
     rows: pa.Table
     places: Places  # the indices of these rows among the given rows

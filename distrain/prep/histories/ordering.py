@@ -26,7 +26,7 @@ _SPANS = pa.schema(
     [(PART, pa.int32()), (ROW, pa.int32()), (FIRST, pa.int64()), (LENGTH, pa.int64())]
 )
 _SAMPLED = 512
-"""The step between the sampled events of a part."""
+"""Every n-th event of a part's sorted events is sampled, to divide all events into ranges."""
 
 
 @dataclass(frozen=True)

@@ -58,11 +58,14 @@ class FittedOperator(Operator, Protocol):
     """An operator that fits one state per column from the training rows."""
 
     def fit(self, values: pa.Array) -> Any:
-        """Return the state of some of a column's training values."""
+        """Return what the operator learns from some of a column's training values.
+
+        The result is a state, as `merge` and `finish` take it.
+        """
         ...
 
     def merge(self, *states: Any) -> Any:
-        """Return the state of the values of all `states`."""
+        """Return the state of the values of all `states`, in this order."""
         ...
 
     def finish(self, state: Any) -> Any:
@@ -70,7 +73,7 @@ class FittedOperator(Operator, Protocol):
         ...
 
     def with_fitted(self, fitted: Mapping[str, Any]) -> Self:
-        """Return the operator with the results of `finish`, by column."""
+        """Return the operator with fitted states: the results of `finish`, by column."""
         ...
 
     def is_fitted(self, column: str) -> bool:

@@ -42,7 +42,7 @@ from distrain.runs.records.merging import (
 )
 
 _OF_RANKS = ("seconds", "setup_s", "loader", "exchange", "device_seconds", "peak_memory")
-"""Fields of `RankFinished` that a `JobView` has for each rank."""
+"""Fields of `RankFinished` that a `JobView` lists for each rank."""
 
 _SOME_WINDOWS = 3  # the model is nearly untrained when it scores the first windows
 

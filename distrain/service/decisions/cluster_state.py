@@ -77,7 +77,7 @@ class Memory:
         self.epoch = None
 
     def miss(self, trouble: str, now_s: float) -> None:
-        """Note that the scheduler does not answer at `now_s`, and why."""
+        """Record that the scheduler does not answer at `now_s`; `trouble` is the reason as text."""
         self._now(False, now_s)
         self.trouble = trouble
 

@@ -43,7 +43,10 @@ WAIT_S = 1.0
 
 
 class Places:
-    """Measures the free space of folders' filesystems; a hanging filesystem causes a timeout."""
+    """Measures the free space of folders' filesystems.
+
+    Each measurement has a timeout, since a filesystem may hang.
+    """
 
     def __init__(self, folders: Mapping[str, Path]):
         self._folders = folders
