@@ -140,9 +140,10 @@ def totals(attempt: AttemptRead) -> dict[str, Any]:
 def current_summary(
     attempts: Sequence[AttemptRead], summary: SummaryFields | None
 ) -> SummaryFields:
-    """Return the run's summary; if the last attempt is newer, the `totals` of its file instead.
+    """Return the run's summary.
 
-    An empty mapping if there is neither a summary nor an attempt.
+    If the last attempt is newer, the facts of that attempt's file instead. The facts are those of
+    `totals`. An empty mapping if there is neither a summary nor an attempt.
     """
     summary = summary or {}
     last = attempts[-1] if attempts else AttemptRead(0)

@@ -69,7 +69,7 @@ def detect_format(path: str) -> str | None:
 
 @dataclass(frozen=True)
 class AddedColumn:
-    """The type of a column that is not in the file itself."""
+    """The type of a column that a file gets from its folders' names or from a side table."""
 
     dtype: pa.DataType
     text: FormatSpec | None = None  # the format of the column's texts; `None` for typed values

@@ -130,9 +130,10 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
     def changes(
         self, since: int = 0, epoch: str | None = None, *, collect_s: float = 0.0
     ) -> SchedulerAnswer:
-        """Return the jobs that changed after the revision `since` of an epoch.
+        """Return the jobs that changed after a revision of the scheduler's jobs.
 
-        If the scheduler has another epoch, it returns all jobs. If they are too many for one
+        `since` is the revision of the last answer, and `epoch` the id of the scheduler's start in
+        it. If the scheduler was restarted since, it returns all jobs. If they are too many for one
         answer, its `more` is True; pass its `revision` as `since` to get the others. The scheduler
         may delay changes of metrics alone for up to `collect_s` seconds, to send them together.
         """
