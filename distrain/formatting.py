@@ -209,7 +209,10 @@ def score_rows(
 
 
 def target_name(target: str) -> str:
-    """Return the first 40 characters of a target's name, with `?` for unprintable characters."""
+    """Return a target's name for display.
+
+    These are its first 40 characters, with `?` for unprintable ones.
+    """
     return "".join(c if c.isprintable() else "?" for c in target[:_MOST_OF_A_TARGET])
 
 

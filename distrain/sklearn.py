@@ -348,10 +348,10 @@ def _unused(name: str, taken: Mapping[str, Any]) -> str:
 
 
 def _drawn(strata: Array, share: float, draw: np.random.RandomState) -> Array:
-    """Draw a share of the rows of each stratum; return the mask of drawn rows, `[rows]`, bool.
+    """Draw a share of the rows of each stratum at random.
 
-    `strata` has the number of each row's stratum, `[rows]`. At least one row of each stratum is not
-    drawn.
+    Returns the mask of drawn rows, `[rows]`, bool. `strata` has the number of each row's stratum,
+    such as its class, `[rows]`. At least one row of each stratum is not drawn.
     """
     order = draw.permutation(len(strata))
     order = order[np.argsort(strata[order], kind="stable")]

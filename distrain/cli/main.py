@@ -51,7 +51,7 @@ COMMANDS = {
         "models.evaluate",
         "Score labelled rows with a saved model and print its metrics.",
     ),
-    "ensemble": ("models.ensemble", "Average several runs' models into one run."),
+    "ensemble": ("models.ensemble", "Combine several runs into one that predicts their mean."),
     "predict": ("models.predict", "Write a saved model's scores of rows, raw or prepared."),
     "export": ("models.export", "Write a saved model for plain torch or ONNX runtimes."),
     "schema": ("data.schema", "Show, filter or convert a schema."),

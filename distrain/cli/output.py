@@ -94,7 +94,7 @@ def print_result(text: object, *, bold: bool = False) -> None:
 
 
 def print_facts(facts: Mapping[str, str], width: int) -> None:
-    """Print named results, one per line, with aligned values."""
+    """Print named results, one per line; the names are padded to `width` characters."""
     for name, value in facts.items():
         print_result(f"{name:{width}}{value}")
 

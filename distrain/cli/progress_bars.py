@@ -91,7 +91,10 @@ class WorkProgress:
             self._console.print(f"{phase}: {facts}", markup=False, highlight=False)
 
     def show_prep(self, at: "PrepProgress", rows: str = "") -> None:
-        """Show the progress of preparing rows; `rows` distinguishes them from other rows."""
+        """Show the progress `at` of preparing rows.
+
+        `rows` says which rows, if there are several sets.
+        """
         size = (at.size_bytes, at.all_bytes)
         self.show(f"{rows}{_PREP_PHASES[at.phase]}", at.tasks, at.all_tasks, at.rows, size=size)
 
@@ -104,7 +107,9 @@ class WorkProgress:
 def _work_line(
     done: int, total: int, rows: int, elapsed_s: float, unit: str, size: tuple[int, int] = (0, 0)
 ) -> str:
-    """Describe the progress of work, with its rates and the remaining time.
+    """Describe the progress of work, with its rates and the remaining time, as one line.
+
+    The arguments are those of `WorkProgress.show`.
 
     >>> _work_line(3, 12, 1_200_000, 10.0, "tasks")
     '3/12 tasks, 1,200,000 rows, 120,000 rows/s, 30s left'

@@ -79,9 +79,10 @@ class Connection:
 
     @property
     def held_s(self) -> float:
-        """The longest delay of a response that a call should request (`Call.held_s`), in seconds.
+        """The longest delay in seconds that a call should allow the service (`Call.held_s`).
 
-        It is half of the time for retries.
+        A service may hold back its response, for example until a job changes. It is half of the
+        time for retries.
         """
         return self.retries.for_s / 2
 
@@ -208,7 +209,7 @@ class Connection:
 
     @contextmanager
     def _noting_silence(self, call: Call) -> Iterator[None]:
-        """Call `on_retry` if the block, which waits for a response's headers, takes too long.
+        """Call `on_retry` if the response's headers take too long to arrive in the block.
 
         The limit is `SLOW_S` after the delay that the call allows.
         """
@@ -237,7 +238,10 @@ def _stop(retries: Retries) -> Any:
 
 
 def _retry_reason(state: RetryCallState, call: Call) -> str:
-    """Return why a call should be retried; "" if it should not, or must not be repeated."""
+    """Return why a call should be retried after its last try.
+
+    "" if it should not, or must not be repeated.
+    """
     assert state.outcome is not None
     error = state.outcome.exception()
     if error is None:

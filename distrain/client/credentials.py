@@ -113,7 +113,7 @@ class Login:
 
 @dataclass(frozen=True)
 class Logins:
-    """The stored logins: by address, and the address of the default login."""
+    """The stored logins by address, and the address of the default login."""
 
     default: str | None = None
     servers: Mapping[str, Login] = field(default_factory=dict)

@@ -392,10 +392,10 @@ class JobCalls:
 
 
 def _checked(connection: Connection, url: str) -> Validation:
-    """Poll a data check, which a worker runs, at its URL path until its end; return the result.
+    """Poll a data check, which a worker runs, until it ends; return its result as a `Validation`.
 
-    If the check failed or was lost, the result has `errors`. Raises `ServiceError` if `url` is not
-    the path of a data check.
+    `url` is the URL path of the check. If the check failed or was lost, the result has `errors`.
+    Raises `ServiceError` if `url` is not the path of a data check.
     """
     if not re.fullmatch(r"/v1/preflights/[A-Za-z0-9._~=-]{1,2000}", url):
         raise ServiceError(
@@ -440,7 +440,10 @@ def _pages(connection: Connection, params: Filters) -> Iterator[Job]:
 def _changes(
     found: Job, priority: int | None, tags: Mapping[str, str | None] | None
 ) -> dict[str, Any]:
-    """Return the body of the request that changes a job; `{}` if the job has these values."""
+    """Return the body of the request that changes a job's priority and tags.
+
+    `{}` if the job has these values already.
+    """
     wanted: dict[str, Any] = {}
     if priority is not None and priority != found.priority:
         wanted["priority"] = priority

@@ -113,7 +113,7 @@ def _followed(log: "_Log") -> Generator[bytes, None, Job]:
 
 
 def _is_quiet(found: Job, attempt: int, quiet_s: float) -> bool:
-    """Return True if a log that its rank has not closed can be taken as complete.
+    """Return True if a log that its rank has not closed counts as complete.
 
     A killed rank does not close its log. The log is complete if the attempt is over, and either no
     attempt began or more than `_QUIET_S` have passed since the last byte or the job's end.

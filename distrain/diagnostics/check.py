@@ -23,10 +23,11 @@ class Check:
 
 
 def checked(name: str, look: Callable[[], tuple[str, str]]) -> Check:
-    """Run a check, and return its outcome with the name `name`.
+    """Run a check, and return its outcome under the name `name`.
 
-    `look` returns a text on the result, and how to correct it, or "" if nothing is wrong. With a
-    correction, the verdict is `NOTE`, otherwise `OK`; after an exception, it is `FAIL`.
+    `look` makes the check. It returns a text on the result and how to correct it ("" if nothing is
+    wrong). With a correction, the verdict is `NOTE`, otherwise `OK`; after an exception, it is
+    `FAIL`.
     """
     try:
         detail, mend = look()

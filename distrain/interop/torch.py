@@ -1,4 +1,4 @@
-"""Adapts the loader to torch's `DataLoader` with several workers, and to libraries around it."""
+"""Adapts the loader to torch's `DataLoader` with several workers, to tensordict and TorchRec."""
 
 from __future__ import annotations
 
@@ -138,7 +138,10 @@ class _Passes:
         self._joined = _shared(_PASSES_KNOWN, _MOST_WORKERS)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return all attributes while a worker is being started, otherwise only the next epoch."""
+        """Return the state to pickle: all attributes, shared with a worker that is being started.
+
+        If no worker is being started, the copy is independent, and only gets the next epoch.
+        """
         if get_spawning_popen() is not None:
             return self.__dict__
         return {"next_epoch": int(self._next_epoch)}
@@ -154,7 +157,10 @@ class _Passes:
             self._next_epoch.fill_(epoch)
 
     def begin(self, worker: int, num_workers: int, seed: int | None) -> int:
-        """Return the epoch of a worker's next pass; `seed` is `None` outside of workers."""
+        """Return the epoch of the next pass of worker `worker`, of `num_workers` workers.
+
+        `seed` is the workers' common seed; `None` outside of workers.
+        """
         with self._lock:
             if seed is None:
                 return self._take_next()
@@ -320,7 +326,7 @@ def batch_of(columns: Mapping[str, Any], schema: Schema) -> Batch:
 
 
 def _ragged(rows: Any, dtype: torch.dtype) -> Ragged:
-    """Return a column of lists, given as a nested tensor or as the values of each row."""
+    """Return a list column; `rows` is a nested tensor, or a sequence of each row's values."""
     if getattr(rows, "is_nested", False):
         return Ragged(rows.values().to(dtype), rows.offsets().to(torch.int32))
     parts = [torch.as_tensor(row, dtype=dtype).reshape(-1) for row in rows]

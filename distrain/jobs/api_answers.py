@@ -40,7 +40,7 @@ class Answer(BaseModel):
 
     @classmethod
     def read(cls, values: Any) -> Self:
-        """Return the answer for a JSON object that any version of distrain has sent.
+        """Return the answer for a JSON object from any version of distrain.
 
         A field that is missing or invalid gets its default. If `values` is not a `dict`, all fields
         get their defaults.
@@ -122,7 +122,7 @@ class JobFigures(Answer):
 
     @property
     def figures(self) -> dict[str, Any]:
-        """The figures that are not `None`, by name."""
+        """The numbers that are not `None`, by the names of their fields."""
         known = ((name, getattr(self, name)) for name in FIGURES)
         return {name: value for name, value in known if value is not None}
 

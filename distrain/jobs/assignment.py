@@ -27,7 +27,7 @@ class World:
 
 @dataclass(frozen=True, order=True)
 class Slot:
-    """A place for one rank: one Dask worker."""
+    """A place for one rank: one Dask worker, with its host, address and name."""
 
     host: str  # the worker's host; ranks of a gang are packed on few hosts
     worker: str  # the worker's address, which changes when its nanny restarts it
@@ -53,7 +53,7 @@ class Rendezvous:
 
 @dataclass(frozen=True)
 class Assignment:
-    """The work of one rank's process in one attempt, with the job's spec and run folder."""
+    """The job, attempt, spec, run folder and place that a supervisor passes to a rank's process."""
 
     job_id: str
     attempt: int  # from 1; events contain it

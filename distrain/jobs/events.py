@@ -222,7 +222,7 @@ class RefitStarted(_OfRank):
 
 @dataclass(frozen=True)
 class WeightsTaken(_OfRank):
-    """A new run begins with the weights of another; rank 0 reports it."""
+    """A new run begins with the weights of another run (`train.init_from`); rank 0 reports it."""
 
     kind: ClassVar[str] = "weights_taken"
     path: str  # the saved model or checkpoint with these weights

@@ -20,7 +20,7 @@ page in the service; the service's comparison of jobs."""
 
 @dataclass(frozen=True)
 class Figure:
-    """A number in jobs' documents, and how screens and Prometheus show it."""
+    """A number in jobs' documents: its name, and how screens and Prometheus show it."""
 
     name: str  # the field in a job's document
     title: str  # as a heading, with its unit
@@ -32,7 +32,7 @@ class Figure:
     is_counter: bool = False  # whether that metric only grows
 
     def of(self, job: Mapping[str, Any]) -> str:
-        """Return the figure of a job's document as a text, `-` if it is unknown."""
+        """Return this number of a job's document as text, `-` if it is unknown."""
         return self.text(job.get(self.name))
 
 
@@ -86,7 +86,7 @@ SHOWN = (
 
 
 def shown_on(screen: Screen) -> list[Figure]:
-    """Return the figures that a screen shows, in their order in `SHOWN`."""
+    """Return the numbers that a screen shows, in their order in `SHOWN`."""
     return [figure for figure in SHOWN if screen in figure.on]
 
 

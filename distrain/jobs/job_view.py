@@ -29,7 +29,10 @@ def _names(record: type) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Record:
-    """One merged progress report of all ranks, a line in the records of its attempt."""
+    """One progress report or validation, merged over all ranks.
+
+    It is a line in the records of its attempt.
+    """
 
     # `train` (rows scored before their update, since the last record), `valid`, or `next_window`
     # (a window of the training rows, scored before it is trained)
@@ -84,9 +87,10 @@ class Record:
     progressive: Mapping[str, float | None] | None = None
 
     def figures(self) -> dict[str, Any]:
-        """Return the fields that are neither mappings nor tuples, by name, and further metrics.
+        """Return the record's single values by name, and further metrics.
 
-        The further metrics are those in `own`, and those in `targets` as `TARGET.METRIC`.
+        Fields that are mappings or tuples are left out. The further metrics are those in `own`, and
+        those in `targets` as `TARGET.METRIC`.
         """
         plain = {k: v for k, v in self.to_json().items() if not isinstance(v, Mapping | tuple)}
         return {**plain, **(self.own or {}), **self.target_metrics()}
@@ -212,7 +216,7 @@ def steps_of_refit(refit: Mapping[str, Any] | None) -> int | None:
 
 @dataclass(frozen=True)
 class JobView:
-    """The state and progress of a job, merged over its ranks."""
+    """The state and progress of a job, merged over its ranks, as the coordinator reports it."""
 
     job_id: str
     name: str
@@ -316,15 +320,18 @@ def record_from_json(values: Mapping[str, Any]) -> Record:
 
 
 def entry_to_json(entry: Entry) -> dict[str, Any]:
-    """Return an entry as JSON values, which share its data and must not be changed."""
+    """Return a record, start of an attempt or notice as JSON values, which share its data.
+
+    They must not be changed.
+    """
     values = entry.to_json() if isinstance(entry, Record) else vars(entry)
     return {"entry": _KIND_OF_ENTRY[type(entry)], **values}
 
 
 def entry_from_json(document: Mapping[str, Any]) -> Entry | None:
-    """Return an entry from JSON values of any version; `None` if its kind is unknown.
+    """Return a record, start of an attempt or notice from JSON values of any version.
 
-    Raises `TypeError` if a field is missing.
+    `None` if its kind is unknown. Raises `TypeError` if a field is missing.
     """
     values = dict(document)
     kind = _ENTRY_KINDS.get(values.pop("entry", ""))

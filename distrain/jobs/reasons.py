@@ -122,9 +122,8 @@ class Reason(StrEnum):
 
 
 LEFT_OFF = frozenset({Reason.PREEMPTED, Reason.COORDINATOR_LOST})
-"""Reasons of an end after which the job may continue in another cluster.
-
-This holds even for a job that has no checkpoint yet.
+"""Reasons of an end after which the job may continue in another cluster, even without a
+checkpoint.
 """
 
 

@@ -48,7 +48,10 @@ class RunPaths:
         return self.store or str(self.root)
 
     def place_of(self, path: Path) -> str:
-        """Return the URL in the object store, if any, of a path below `root`; else the path."""
+        """Return where a file of the run is: its URL if the run is in an object store, else `path`.
+
+        `path` is below `root`.
+        """
         if not self.store:
             return str(path)
         return f"{self.store}/{path.relative_to(self.root).as_posix()}"
@@ -109,9 +112,9 @@ def attempts_of(names: Iterable[str]) -> tuple[int, ...]:
 
 
 def of_all_ranks(file: Path) -> dict[int, Path]:
-    """Return the existing files of all ranks, by rank, given the path of one rank's file.
+    """Return the paths of all ranks' files of a kind, by rank; only existing files.
 
-    `file` is, for example, `RunPaths.log(0, 1)`, which need not exist.
+    `file` is the path of one rank's file, such as `RunPaths.log(0, 1)`. It need not exist.
     """
     files = {}
     for path in _inside(file.parent):

@@ -11,7 +11,9 @@ LABEL = "label"
 
 
 def with_own_name(targets: Mapping[str, Value] | None, name: str) -> dict[str, Value]:
-    """Return values by target, with `name` in the place of `label` unless another target has it.
+    """Return values by target, with the key `label` renamed to `name`.
+
+    It is not renamed if another target has that name.
 
     >>> with_own_name({"label": 1, "bought": 2}, "price"), with_own_name(None, "price")
     ({'price': 1, 'bought': 2}, {})

@@ -177,7 +177,7 @@ def _listen(port: int) -> socket.socket:
 
 @dataclass
 class _Orders:
-    """Reads the orders of rank 0 one after the other, and applies them to this rank's training."""
+    """Reads rank 0's orders (stop, save a checkpoint) in order, and applies them to this rank."""
 
     store: Store
     control: Control

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class JobChecks:
-    """The job to check; after `run`, also the results of the checks."""
+    """A job to check; after `run`, also the results of the checks."""
 
     spec: JobSpec
     job_id: str = "job"  # used in paths
@@ -57,7 +57,7 @@ class JobChecks:
 
     @property
     def elsewhere(self) -> bool:
-        """Whether the job's workers may be on other machines."""
+        """Whether the job's workers may be on other machines than this process."""
         return self.scheduler is not None and self.spec.resources.backend == "dask"
 
     def run(self) -> "JobChecks":
@@ -255,9 +255,10 @@ def _check_loading(job: JobChecks) -> None:
 
 
 def _check_free_space(folder: str, needed_bytes: int) -> None:
-    """Raise `OutputError` if the ranks' shuffle files of one epoch do not fit on the folder's disk.
+    """Raise `OutputError` if the ranks' shuffle files do not fit on the folder's disk.
 
-    Each rank checks this again when an epoch begins and it reserves the space for its files.
+    `needed_bytes` is their size in one epoch. Each rank checks this again when an epoch begins
+    and it reserves the space for its files.
     """
     free_bytes = shutil.disk_usage(nearest_existing(Path(folder).absolute())).free
     if free_bytes < needed_bytes:

@@ -65,7 +65,8 @@ def new_job(
 def _facts(data: Path, schema: Schema, say: "Callable[[str], object]") -> TableFacts | None:
     """Return the facts to which a job is fitted.
 
-    Returns `None` if there are no rows yet, or, with a note, if they cannot be read.
+    Returns `None` if there are no rows yet, or, with a note, if they cannot be read. The note is
+    passed to `say`.
     """
     from distrain.loader.partition.footers import read_footers
     from distrain.loader.partition.scanning import column_moments

@@ -66,8 +66,9 @@ _UNUSED = {
         "Name the column to predict: fit(table, target=COLUMN).",
     ),
 }
-"""By form of a call of `fit`: the arguments that do not apply to it, the error's message and its
-hint."""
+"""For each form of a call of `fit`: the arguments that do not apply to it, and the error's message
+and hint.
+"""
 
 MakeModel = Callable[..., "Blueprint"]
 Spec = JobSpec | Mapping[str, Any] | str | Path

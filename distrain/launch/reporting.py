@@ -19,7 +19,7 @@ log = logging.getLogger("distrain")
 
 
 class Progress(Protocol):
-    """Reports a run's progress; the interface of `fit(progress=)`.
+    """Reports a run's progress to the user; the interface of `fit(progress=)`.
 
     `say` gets lines about the job, also before the `with` block. Within the block the job runs, and
     `show` gets each of its views.
@@ -36,11 +36,11 @@ class Progress(Protocol):
     ) -> None: ...
 
     def say(self, text: str) -> None:
-        """Report a line about the job."""
+        """Report a line about the job to the user."""
         ...
 
     def show(self, view: JobView) -> None:
-        """Report a view of the job."""
+        """Report a view (the job's state and progress) to the user."""
         ...
 
 

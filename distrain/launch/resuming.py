@@ -158,7 +158,8 @@ def resume_or_begin(
 ) -> tuple[str, JobSpec, Resumption | None]:
     """Return the job's id, its spec, and its resumption (`None` for a new run).
 
-    A launcher may restart a command whose run has begun. Then the run is resumed.
+    A launcher may restart a command whose run has begun. Then the run is resumed. `gang` is all
+    ranks of the launcher.
 
     Args:
         root: The run folder.

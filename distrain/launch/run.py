@@ -111,7 +111,7 @@ class RunRequest:
         return JobChecks(self.spec, *place, self.resumed, self.sinks, self.overwrite).run()
 
     def open_folder(self) -> OpenRun:
-        """Begin the run folder, or reopen that of a resumed run."""
+        """Begin the run folder of a new run, or open that of a resumed run."""
         if self.resumed is None:
             return open_run(self.run_dir, self.spec, self.job_id, overwrite=self.overwrite)
         return reopen_run(self.run_dir, self.spec)
@@ -209,7 +209,7 @@ def train(
 def _release_place(run: RunRequest) -> None:
     """Give up the run's ownership of its checkpoint directory, in which it wrote no checkpoint.
 
-    Errors are ignored.
+    Other runs may then use the directory. Errors are ignored.
     """
     from distrain.train.checkpoint.ownership import release_dir
     from distrain.train.loop.checkpoints import checkpoint_dir
@@ -234,7 +234,7 @@ def _run_to_end(
     """Run a job and return its last view.
 
     `on_view` gets each view. `on_submitting` is called just before the job is submitted to a
-    scheduler, or starts in this process.
+    scheduler, or starts in this process. `progress` reports to the user.
     """
     root = run.run_dir
     if run.spec.resources.backend != "dask":

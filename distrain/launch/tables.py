@@ -100,11 +100,12 @@ def make_user_choices(
     time: str | None = None,
     weight: str | Literal[False] | None = None,
 ) -> tuple[UserChoices, Any]:
-    """Return what the caller has set of the features document, and the validation rows.
+    """Return the user's choices for the features document, and the validation rows if given.
 
     The validation rows are `valid` if it is a table, and `None` if it only says how to split the
-    rows. Arguments are those of `distrain.fit`. Raises `InputError` if a target, `time` or `weight`
-    is not the name of a column.
+    rows. Arguments are those of `distrain.fit`. Raises `InputError` if `target` is an empty list,
+    or if a name of a column is neither text nor a number; whether the columns exist is checked
+    later.
     """
     names = target if isinstance(target, list | tuple) else [] if target is None else [target]
     if target is not None and not names:
@@ -269,7 +270,7 @@ def _files(rows: Any, place: Path) -> list[InputFile]:
 def _features(
     request: TableRequest, files: Sequence[InputFile], say: Callable[[str], object]
 ) -> tuple[FeatureConfig, str, tuple[str, ...]]:
-    """Return the features document, its text, and lines on what was inferred.
+    """Return the features document, its text, and lines for the user on the inferred features.
 
     A given document is read, and there are no lines. Raises `SpecError` if it has mistakes, and
     `DataError` if nothing can be inferred from the files.
@@ -340,7 +341,7 @@ def _job(data: Path, request: TableRequest, say: Callable[[str], object]) -> dic
 
 
 def _facts_of(document: Mapping[str, Any], data: Path) -> tuple[str, str]:
-    """Return two lines of text: on the job's model, and on the folder of the prepared rows."""
+    """Return two lines for the user: on the job's model, and on the folder of the prepared rows."""
     train = document["train"]
     optimizer = train["optimizer"]
     steps = f"{train['epochs']} epochs at most, {train['global_batch_size']} rows a step"

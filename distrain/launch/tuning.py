@@ -159,7 +159,7 @@ class Search:
         return self._finish(study, metric)
 
     def _checked_rows(self, space: Mapping[str, BaseDistribution]) -> str:
-        """Check the job of a trial, and return the fingerprint of its rows."""
+        """Check the job of a trial, and return the fingerprint (a hash) of its training files."""
         values = {name: _usable_of(self.spec, name, one) for name, one in space.items()}
         values |= _values_of(self.spec, space)
         request = self._request(self.folder / "trials" / "checked", values, lambda _: None)
@@ -425,9 +425,10 @@ def _parsed(text: str) -> Any:
 
 
 def _taken(spec: JobSpec, name: str, text: str) -> str:
-    """Return the `repr` of the value of field `name` after the spec has parsed it from `text`.
+    """Return the value that the spec gives field `name` for the value `text`, as its `repr`.
 
-    Equal values have equal results. Returns `text` if the spec rejects it.
+    Equal values have equal results, however they are written. Returns `text` if the spec rejects
+    it.
     """
     with suppress(SpecError):
         return repr(_fields(with_values(spec, {name: text}))[name])
@@ -494,7 +495,7 @@ def _write(place: Path, text: str) -> None:
 
 
 def _drop_torn_line(file: Path) -> None:
-    """Remove an incomplete last line, to which Optuna would otherwise append."""
+    """Remove an incomplete last line, left by a killed process; Optuna would append to it."""
     content = file.read_bytes() if file.exists() else b""
     if content:
         os.truncate(file, content.rfind(b"\n") + 1)

@@ -99,7 +99,8 @@ class CpuBackend:
     ) -> None:
         """Write rows of `cells` to their places in `batches`, without checking values.
 
-        `cells` has the format of a batch's block, `[flat columns, rows]`.
+        `cells` holds rows in the format of a batch's memory: `[flat columns, rows]`, int32, ids or
+        the bits of float32.
         """
         self._filler.copy(cells, assignment, [batch.block for batch in batches])
 
@@ -266,8 +267,8 @@ def new_backend(
 ) -> Backend:
     """Open the source, and return a backend that loads a dataset's row groups into batches.
 
-    `streams` is only needed for a GPU reader. `pool` and `list_limits`, the maximum list length by
-    column, are only used for a host reader.
+    `streams` is only needed for a GPU reader. `pool`, the memory of batches, and `list_limits`, the
+    maximum list length by column, are only used for a host reader.
     """
     opened = source.open()
     if kind.on_gpu:

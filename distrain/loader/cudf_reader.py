@@ -239,7 +239,7 @@ class CudfReader(Reader):
 
 
 class CudfFooter:
-    """A file's footer as cuDF parses it, and the compressed bytes of `names` by row group."""
+    """A file's footer as cuDF parses it, and the compressed bytes of columns by row group."""
 
     def __init__(self, plc: Any, source: Any, names: set[str]):
         self.parsed: Any = plc.io.parquet_metadata.read_parquet_footers(source)[0]

@@ -73,7 +73,7 @@ class HostMemory:
         return np.empty(num_bytes + num_bytes // 8, np.uint8)
 
     def _claim(self, owner: NDArray[np.uint8]) -> bool:
-        """Remove `owner` from the idle arrays; return False if another thread has taken it."""
+        """Remove an array from the idle ones, to use it; return False if another thread has it."""
         with self._lock:
             for place, idle in enumerate(self._idle):
                 if idle is owner:
@@ -122,9 +122,10 @@ class Slab:
         return self.allocate(_num_bytes(shape, values.dtype), device).view(values.dtype).view(shape)
 
     def on_host(self, values: Tensor, *, non_blocking: bool = False) -> Tensor:
-        """Return a copy of the values in this slab; if they are on the host already, return them.
+        """Return a copy of device values in this memory; values on the host are returned unchanged.
 
-        With `non_blocking` the copy is valid once the device has finished its queued work.
+        With `non_blocking`, the host does not wait: the copy is valid once the device has finished
+        its queued work.
         """
         if values.is_cpu:
             return values

@@ -296,7 +296,7 @@ class Loader(IterableDataset[Any]):
         return iterator
 
     def _works(self, steps: range) -> Iterator[EpochWork]:
-        """Yield the work of each window that has some of the steps, in order.
+        """Yield the `EpochWork` of each window that has some of the steps, in order.
 
         A window's order of rows is computed only when its work is requested.
         """

@@ -151,7 +151,7 @@ def memory_of(
 def steps_before(plans: Sequence[EpochPlan], window: int, options: LoaderOptions) -> int:
     """Return how many steps of window `window - 1` may be open together with steps of `window`.
 
-    0 for the first window, and for a full shuffle.
+    The batch of an open step is being filled. Returns 0 for the first window and a full shuffle.
     """
     # In a full shuffle each step may need all chunks of its window.
     return 0 if not window or options.shuffle == "full" else plans[window - 1].num_steps
@@ -203,7 +203,9 @@ def streams_bytes_of(
     decoded_row_bytes: int,
     compressed_group_bytes: int,
 ) -> int:
-    """Return the bytes of a reader's open decoders, and of decoded slices that wait for a thread.
+    """Return the bytes of a reader's open decoders of large row groups, and of waiting slices.
+
+    A waiting slice is decoded, but not yet requested by a thread.
 
     The sizes are as for `memory_of`. Returns 0 if no row group is large, or if the reader decodes
     on a GPU.
@@ -404,9 +406,9 @@ def batches_held(
 def _planned_loads(
     windows: Sequence[Dataset], options: LoaderOptions
 ) -> Iterator[tuple[LoadSteps, list[slice]]]:
-    """Yield each load of the windows, in order, with a slice of steps for each of its pieces.
+    """Yield each load of the rank, in order, with the steps that need each of its pieces.
 
-    Steps are counted over all windows.
+    Loads and pieces are explained in `filling/schedule.py`. Steps are counted over all windows.
     """
     before, plans = 0, [_plan_of(one, options) for one in windows]
     for number, one in enumerate(windows):

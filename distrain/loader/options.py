@@ -125,7 +125,10 @@ def refuse_two_names(
 
 
 def _as_in_a_spec(value: Any) -> Any:
-    """Convert NumPy's integers to plain ones and paths to strings, also inside mappings."""
+    """Return a value in the types of a job spec: `int` for NumPy's integers, `str` for paths.
+
+    The values of mappings are converted, too.
+    """
     if isinstance(value, Mapping):
         return {name: _as_in_a_spec(inner) for name, inner in value.items()}
     if isinstance(value, PurePath):
@@ -154,7 +157,7 @@ def rows_over_all_ranks(
 
 
 def whole_number(name: str, value: Any, least: int) -> int:
-    """Return a number of any integer type as a plain `int`.
+    """Return a number of any integer type as a plain `int`, if it is at least `least`.
 
     Raises:
         SpecError: The value is not an integer, or less than `least`; the message contains `name`.

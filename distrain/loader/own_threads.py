@@ -12,5 +12,8 @@ def mark_own_thread() -> None:
 
 
 def in_own_thread() -> bool:
-    """Return True if a loader started the calling thread; it must not join a loader's threads."""
+    """Return True if a loader started the calling thread.
+
+    Such a thread must not join a loader's threads: it could wait for itself.
+    """
     return getattr(_this_thread, "is_own", False)

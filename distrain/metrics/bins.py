@@ -117,9 +117,10 @@ def _add(into: Weights, dtype: str, pairs: list[tuple[bytes, bytes]]) -> None:
 
 
 def _bins(raws: list[bytes], num_bins: int) -> Counts:
-    """Return the bins of several documents; each stores the gaps between its bins as bytes.
+    """Return the numbers of the non-empty bins of several documents, one document after another.
 
-    No document may be empty. Raises `ValueError` for bins that do not ascend, or are out of range.
+    `raws` has the decoded `gaps` of each document (see `pack_counts`), which may not be empty.
+    Raises `ValueError` for bins that do not ascend, or are not below `num_bins`.
     """
     gaps = np.frombuffer(b"".join(raws), np.uint8)
     if not gaps.all():

@@ -1,10 +1,10 @@
 """Counts rows per distinct score, for the AUC if the bins of `BinaryMetrics` are too wide.
 
 Every float32 score has a key, an unsigned integer in the same order. The state holds, sorted, each
-occurring key with its negatives and positives. Up to `max_entries` keys, nothing is lost: pairs
-of rows with the same key are ties, and AUC is exact. With more, the keys lose their last bits
-until they are few enough. Then the entries are bins that follow the data, and the bounds of
-`distrain.metrics.report` hold for them.
+occurring key with its negatives and positives. Up to `max_entries` keys, nothing is lost: pairs of
+rows with the same key are ties, and AUC is exact for scores rounded to float32. With more, the keys
+lose their last bits until they are few enough. Then the entries are bins that follow the data, and
+the bounds of `distrain.metrics.report` hold for them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ _SIGN = np.uint32(1 << 31)
 
 
 class Bounded(NamedTuple):
-    """A metric that differs from its exact value by at most `bound`; 0 means up to rounding."""
+    """A metric that differs from its exact value by at most `bound`.
+
+    With a bound of 0, it is exact up to rounding. Scores that are equal as float32 count as equal.
+    """
 
     value: float
     bound: float
@@ -179,9 +182,10 @@ def key_of(scores: Floats) -> Keys:
 
 
 def _step_sum(negatives: Weights, positives: Weights) -> float:
-    """Return the exact average precision: a sum over the entries, the highest score first.
+    """Return the exact average precision from the negatives and positives of each distinct score.
 
-    Rows of one entry are ties, so they reach a threshold together.
+    The scores ascend. The result is a sum over them, the highest first, as in sklearn's
+    `average_precision_score`. Rows with one score are ties: a threshold admits all or none.
     """
     p: Doubles = positives[::-1].astype(np.float64)
     admitted = np.cumsum(p)

@@ -68,7 +68,7 @@ class ExchangeStats:
 
 
 def add_up_exchanges(per_rank: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the sums of the ranks' reports (`to_json`) for the same steps; empty for no ranks.
+    """Return the sums of the ranks' statistics (`to_json`) for the same steps; empty for no ranks.
 
     `steps` is not summed: it is the largest of the ranks' numbers.
 
@@ -85,7 +85,9 @@ def add_up_exchanges(per_rank: Sequence[Mapping[str, float]]) -> dict[str, float
 
 
 def follow_up_exchanges(in_turn: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the sums of consecutive reports (`to_json`) of one rank; empty for no reports.
+    """Return the sums of one rank's statistics (`to_json`) of consecutive reports.
+
+    Also `steps` is summed. The result is empty for no reports.
 
     >>> one = ExchangeStats(steps=2, lookups=8, distinct=4, sent_bytes=60).to_json()
     >>> both = follow_up_exchanges([one, one])

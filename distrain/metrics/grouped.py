@@ -111,9 +111,9 @@ def grouped_metrics(
 
 
 def _firsts(*sorted_keys: np.ndarray[Any, Any]) -> Counts:
-    """Return the indices at which a row differs from the previous one in any of the keys.
+    """Return the index of the first row of each run of rows with equal keys.
 
-    The first row counts as different.
+    Each of `sorted_keys` is `[rows]`.
     """
     if not len(sorted_keys[0]):
         return np.zeros(0, np.int64)

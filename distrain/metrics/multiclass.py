@@ -10,7 +10,7 @@ _LOGITS_AT_ONCE = 2**20  # of which several float64 copies are in memory
 
 
 def rows_at_once(num_classes: int) -> int:
-    """Return the number of rows whose logits are processed at once, which bounds memory."""
+    """Return the number of rows to process at a time, so that their logits take little memory."""
     return max(1, _LOGITS_AT_ONCE // num_classes)
 
 
@@ -34,7 +34,7 @@ class MulticlassReport:
 
 
 class MulticlassMetrics(SummedState):
-    """Sums over weighted rows: correct classes, classes among the top five, and log losses.
+    """Sums over rows, by weight: whose class ranks first, or among the first five; log losses.
 
     >>> import numpy as np
     >>> MulticlassMetrics(2, np.array([2.0, 1.0, 2.0, 1.5])).compute().accuracy

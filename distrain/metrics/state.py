@@ -14,7 +14,7 @@ class Report(Protocol):
 
 
 class Parts(NamedTuple):
-    """A state's arrays, which are added over ranks.
+    """The arrays of a `State`, which are added element by element over the ranks.
 
     `counts` has the number of rows, and for a binary target the number of positive rows; `None` if
     both follow from `bins`.

@@ -54,7 +54,7 @@ class TargetMetrics:
         return next((state.rows for state in self.states.values()), 0)
 
     def figures(self) -> dict[str, dict[str, float | None]]:
-        """Return the metrics of each target except the main one, by name."""
+        """Return the metrics of each target except the main one: by target, then by metric."""
         main = self.main_name
         others = ((name, state) for name, state in self.states.items() if name != main)
         return {name: state.compute().figures() for name, state in others}

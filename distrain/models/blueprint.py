@@ -17,7 +17,7 @@ from distrain.schema.schema import Schema
 
 
 class ModelContext(NamedTuple):
-    """The inputs of a named model's builder, besides its section of the spec.
+    """The arguments of the function that builds a named model, besides its section of the spec.
 
     The builders' docstrings describe the default head, which returns one logit. If `head` is given,
     its outputs replace the logit.
@@ -40,7 +40,10 @@ class ModelContext(NamedTuple):
 
 
 class TableFactory(Protocol):
-    """Creates the tables, and decides which ranks hold their rows, like `EmbeddingCollection`."""
+    """Creates the embedding tables, and decides which ranks hold their rows.
+
+    It is called with some arguments of `EmbeddingCollection`, which is itself such a factory.
+    """
 
     def __call__(
         self, columns: Sequence[TableColumn], *, generator: torch.Generator | None

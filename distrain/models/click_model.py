@@ -99,7 +99,7 @@ class Network(nn.Module):
         return self._shifted(self.task.logits(output))
 
     def scores(self, output: Tensor) -> tuple[Tensor, ...]:
-        """Return each target's scores, corrected for sampled negatives."""
+        """Return each target's scores; the first target's are corrected for sampled negatives."""
         first, *others = self.task.scores(output)
         return (self._shifted(first), *others)
 

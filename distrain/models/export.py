@@ -55,7 +55,7 @@ class ScoringModel(nn.Module):
     Args:
         model: A model with all rows of its tables on this rank, such as from `load_model`. Its
             network is put into evaluation mode.
-        tables: The form of the tables; forms other than `fp32` are copies.
+        tables: The precision of the tables (`QuantisedTable`), other than "fp32" as a copy.
 
     Attributes:
         input_names: The arguments of `forward`, in order.
@@ -164,7 +164,10 @@ class ScoringModel(nn.Module):
 
 
 class MeanScoringModel(ScoringModel):
-    """Computes an ensemble's scores; its members' tables are called `0/TABLE`, `1/TABLE`, ..."""
+    """Computes an ensemble's scores from plain tensors, like `ScoringModel`.
+
+    Its members' tables are called `0/TABLE`, `1/TABLE`, ...
+    """
 
     members: Sequence[ScoringModel]
 
@@ -249,7 +252,7 @@ def write_export(
     Args:
         path: A folder that does not exist yet, unless `replace` is true.
         to: The format of the model's file, "torch" or "onnx".
-        tables: The form of the tables (`QuantisedTable`).
+        tables: The precision of the tables, such as "int8" (`QuantisedTable`).
         beside: Called with the folder, to write more files into it.
 
     Raises:
@@ -293,7 +296,7 @@ def _write_program(file: Path, model: ScoringModel, to: Form) -> None:
 
 
 class _WrittenFile(io.FileIO):
-    """A file that stores its first write error in `failed`; torch aborts if a write raises."""
+    """A file that does not raise write errors, which would abort torch; `failed` has the first."""
 
     failed: OSError | None = None
 

@@ -25,8 +25,9 @@ from distrain.models.quantised import QuantisedTable, TableForm
 class PlainLookup(nn.Module):
     """Looks up the tables of one store with torch's operations only.
 
-    `weight` has all rows of the store, in the order of its keys. `form` is the form in which the
-    rows are kept. Lookups return float32, except float64 tables in the form "fp32".
+    `weight` has the rows of all tables of the store. `form` is the precision in which they are
+    kept, such as "int8" (`QuantisedTable`). Lookups return float32, except of float64 tables in the
+    form "fp32".
     """
 
     starts: Tensor
@@ -109,11 +110,14 @@ def lookups_of(tables: EmbeddingCollection, form: TableForm) -> Iterator[PlainLo
 
 _WEIGHTS = "data/weights"
 _LOCAL_HEADER_BYTES = 30
-"""Bytes of a zip member's header before its name and extra field; the last 4 are their lengths."""
+"""The size of a zip member's header before its name and extra field.
+
+The header's last 4 bytes are the lengths of these two.
+"""
 
 
 class TablePart(NamedTuple):
-    """A tensor of an exported model with a row for each row of some tables."""
+    """A tensor of an exported model that has a row for each row of some tables."""
 
     tensor: str  # its name in the model
     part: str  # its content: "weight"; for quantised tables "codes" or "steps"

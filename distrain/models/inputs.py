@@ -148,9 +148,10 @@ class InputBlock:
         return (torch.stack(ids).t() if ids else batch.categorical[:, :0]), lists
 
     def event_lists(self, batch: Batch) -> tuple[EventLists, ...]:
-        """Return for each of `shape.events` the newest `max_length` events, without embeddings.
+        """Return for each of `shape.events` the offsets of the rows' events, and their numbers.
 
-        These are the offsets of the rows' events and the numbers of each event.
+        Only the newest `max_length` events of a row are included. Their embeddings come from the
+        tables.
         """
         lists = []
         for events in self.shape.events:
@@ -210,7 +211,7 @@ def infer_embedding_dim(cardinality: int) -> int:
 
 @dataclass(frozen=True)
 class _Table:
-    """A table, the source of its ids, and the name of its embeddings in the model."""
+    """A table, the column or cross with its ids, and the name of its embeddings in the model."""
 
     column: TableColumn
     source: str | HashedCross
@@ -250,7 +251,7 @@ def _cross_table(cross: HashedCross, part: Embeddings) -> _Table:
 
 
 def _groups(tables: Sequence[_Table]) -> tuple[Group, ...]:
-    """Return the groups in the order of `EmbeddingCollection`: by width, then in table order."""
+    """Return the tables of each width as a group, ordered like those of `EmbeddingCollection`."""
     pooled = [table for table in tables if not table.column.is_sequence]
     return tuple(
         Group(dim, tuple(t.seen_as for t in pooled if t.column.dim == dim))

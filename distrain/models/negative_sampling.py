@@ -14,7 +14,7 @@ from distrain.models.embeddings.kernels.random_bits import words
 Sampler = Literal["uniform", "popularity"]
 
 FIRST_VALUE_ID = 3
-"""The first id of a value.
+"""The first id of a column that means a value.
 
 `distrain prep` reserves the smaller ids for padding, missing values and unknown values.
 """
@@ -83,7 +83,7 @@ class ItemDraws:
     def log_q(self, ids: Tensor) -> Tensor:
         """Return the natural logarithm of each item's probability, float64, in the shape of `ids`.
 
-        Ids below 3 get the value of the most likely item.
+        Ids below 3, which are never drawn, get the probability of the most likely item.
         """
         places = (ids - FIRST_VALUE_ID).clamp(min=0).double()
         if self.kind == "uniform":

@@ -155,7 +155,7 @@ def _document(
 
 
 def model_tensors(model: ClickModel) -> dict[str, Tensor | Slabs]:
-    """Return a model's current parameters by name, the tables in canonical form."""
+    """Return a model's current parameters by name; the tables of a width are one tensor."""
     dense: dict[str, Tensor] = model.dense.state_dict(prefix="dense.")
     model.embeddings.apply_factor()
     weights = canonical_weights(model.embeddings)
@@ -211,7 +211,7 @@ def _load_one(folder: Path, make_tables: TableFactory | None) -> SavedModel:
 
 @dataclass(frozen=True)
 class Description:
-    """The content of `model.json`, read from `file`; `logit_shift` is that of `Network`."""
+    """The checked content of the file `model.json`; `logit_shift` is that of `Network`."""
 
     file: Path
     spec: ModelSpec
@@ -288,7 +288,7 @@ def dtype_of_tables(weights: TensorFile) -> torch.dtype:
 def needed_tensors(
     blueprint: Blueprint,
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, Tensor]]:
-    """Return, by name in the weights file, the shapes of the tables, and the dense tensors.
+    """Return the tensors of a weights file by name: the shapes of the tables, and dense tensors.
 
     The tables of one width are one tensor (`CanonicalTensor`). The dense tensors are on torch's
     device `meta`, without memory. The blueprint cannot be used again.

@@ -134,7 +134,7 @@ Shape = Flat | Vectors | Columns | Branches
 
 
 class EventLists(NamedTuple):
-    """The parts of a batch's `Events` that are not embeddings."""
+    """The parts of `EventValues` that are not embeddings: they come directly from the batch."""
 
     offsets: Tensor  # `[rows + 1]`: where each row's events begin
     numbers: Tensor  # `[events, lists of numbers]`
@@ -142,7 +142,7 @@ class EventLists(NamedTuple):
 
 
 class EventValues(NamedTuple):
-    """The value of `Events`: the events of all rows, row after row."""
+    """The value whose shape is `Events`: the events of all rows of a batch, row after row."""
 
     embedded: tuple[Tensor, ...]  # for each list of ids `[events, dim]`
     numbers: Tensor  # `[events, lists of numbers]`
@@ -151,7 +151,9 @@ class EventValues(NamedTuple):
 
 
 class Features(NamedTuple):
-    """The value of `Columns`: for each group `[rows, its columns, dim]`, and continuous columns.
+    """The value of `Columns`: a tensor of embeddings for each width, and continuous columns.
+
+    The embeddings of a `Group` are `[rows, its columns, dim]`.
 
     `drawn` has the embeddings of items drawn for the rows, `[drawn, dim]`, row after row.
     """
@@ -224,7 +226,10 @@ def flat(value: Value) -> Tensor:
 
 
 def some_width(shape: Shape, who: str) -> int:
-    """Return the flat width of a shape; `ModelError` if it is 0 or the shape has events."""
+    """Return the flat width of a shape; `ModelError` if it is 0 or the shape has events.
+
+    `who` is the block that needs it, for the message.
+    """
     if isinstance(shape, Columns) and shape.events:
         names = ", ".join(repr(events.name) for events in shape.events)
         raise ModelError(
@@ -262,7 +267,7 @@ def vectors_of(shape: Shape, who: str) -> Vectors:
 
 
 def vectors_of_branch(shape: Shape) -> Vectors:
-    """Return the shape of one branch in a stack; a flat branch is one vector."""
+    """Return the vectors that a branch contributes to a stack; a flat branch is one vector."""
     return Vectors(1, shape.width) if isinstance(shape, Flat) else vectors_of(shape, "a stack")
 
 

@@ -25,11 +25,11 @@ from distrain.models.embeddings.peers import Peers
 
 
 class RankZeroWriter(AbstractContextManager["RankZeroWriter"]):
-    """Context for a file that rank 0 writes with data from all ranks: all succeed, or all fail.
+    """Context in which rank 0 writes a file; with `collective`, all ranks succeed or all fail.
 
-    If the disk of rank 0 is full, the other ranks would otherwise wait for it forever. So rank 0
-    reports before each collective operation whether it continues, and at the end whether it has
-    written everything::
+    If all ranks send data and the disk of rank 0 is full, they would otherwise wait forever. So
+    rank 0 reports before each collective operation whether it continues, and at the end whether it
+    has written everything::
 
         with RankZeroWriter(peers, device, collective=True) as writer:
             for ...:
@@ -136,7 +136,7 @@ class Slabs(Protocol):
         """Whether `read` is a collective operation."""
 
     def read(self, rows: slice) -> Tensor | None:
-        """Return some rows on the CPU; `None` on ranks that do not write."""
+        """Return some rows, `[rows, ...]`, on the CPU; `None` on ranks other than rank 0."""
 
     def write(self, rows: slice, values: Tensor) -> None: ...
 
@@ -251,7 +251,10 @@ class TensorFile:
 
 
 def _order(tensors: Mapping[str, Tensor | Slabs]) -> list[str]:
-    """Return the names by dtype, widest first, like the library, so that each tensor is aligned."""
+    """Return the tensors' names in the order of the file: by the width of the dtype, widest first.
+
+    The safetensors library has the same order. It aligns each tensor.
+    """
     return sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
 
 

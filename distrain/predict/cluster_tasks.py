@@ -11,12 +11,12 @@ from distrain.loader.partition.table import RowGroup
 from distrain.prep.workers import as_they_end, result_of
 
 PIECE_ROWS = 1 << 20
-"""A piece ends with the row group in which it reaches this number of rows."""
+"""A piece of a file ends with the row group in which it reaches this number of rows."""
 
 
 @dataclass(frozen=True)
 class FilePiece:
-    """Row groups of one file; with `is_file`, all of them."""
+    """Some row groups of one file, or all of them if `is_file` is True: the work of one task."""
 
     file: str
     groups: tuple[RowGroup, ...]

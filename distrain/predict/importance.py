@@ -76,7 +76,7 @@ def _value(report: BinaryReport, target: Target, metric: str) -> float:
 
 
 def _units(saved: SavedModel) -> dict[str, list[str]]:
-    """Return the columns to shuffle together, by the name of a flat column or of an event.
+    """Return the columns to shuffle together, by name: a flat column, or the lists of an event.
 
     Lists that describe the same events (such as items and their times) have equal lengths in each
     row, so they are shuffled together.

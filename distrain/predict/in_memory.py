@@ -213,7 +213,7 @@ def _plain(values: pa.ChunkedArray) -> pa.Array:
 
 
 def _named(rows: Any) -> tuple[str, ...] | None:
-    """Return the names if `rows` is a file's name or a list of names; `None` for rows in memory."""
+    """Return the file names if `rows` is one or a list of them; `None` for rows in memory."""
     names = [rows] if isinstance(rows, str | Path) else rows
     if not isinstance(names, list | tuple) or not names:
         return None
@@ -224,7 +224,7 @@ def _named(rows: Any) -> tuple[str, ...] | None:
 
 @contextmanager
 def _rows_from(first: int) -> Iterator[None]:
-    """Add `first`, the number of a slice's first row, to the row number in errors."""
+    """In errors about a slice of rows, add `first`, its first row's number, to the row number."""
     try:
         yield
     except DistrainError as error:

@@ -1,4 +1,4 @@
-"""Computes logits of a dataset's pieces.
+"""Computes the logits of a dataset, piece by piece (some row groups of a file, `FilePiece`).
 
 Pieces are scored one after another in this process, or as tasks of a cluster. The result of a
 piece is the same either way.
@@ -28,7 +28,7 @@ Scored = Iterator[tuple[TargetRows, ...]]
 """Yields, for each batch, its scored rows for each target; scores are float32."""
 
 Count = Callable[["RowsOfPiece", Scored], State]
-"""A function that computes a state (such as metrics) from a piece and its scores.
+"""A function that computes a result (such as the state of metrics) from a piece and its scores.
 
 For a cluster it must be picklable.
 """
@@ -54,7 +54,7 @@ class ScorerInProcess:
     def states(
         self, count: Count[State], on_rows: Callable[[int], None]
     ) -> Iterator[tuple[int, State]]:
-        """Yield, for each piece in order, its index and the state that `count` returns for it.
+        """Yield, for each piece in order, its index and the result of `count` for it.
 
         `on_rows` is called after each scored batch with its number of rows.
         """

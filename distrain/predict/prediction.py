@@ -70,7 +70,7 @@ class PredictRequest:
 
 @dataclass(frozen=True)
 class PredictResult:
-    """The result of `predict`: the numbers of rows and files, and the names of the files."""
+    """The result of `predict`: numbers of rows, names of files, and the preparation of raw rows."""
 
     rows: int
     files: int
@@ -190,7 +190,7 @@ def finished_scores(request: PredictRequest) -> PredictResult | None:
 
 @dataclass(frozen=True)
 class _Cut:
-    """An output: its file name, and the pieces of rows whose scores it gets, in order."""
+    """An output file: its name, and the pieces of rows whose scores are written to it, in order."""
 
     name: str
     pieces: list[FilePiece]
@@ -198,7 +198,7 @@ class _Cut:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Prepared rows: the pieces of each input file, and the columns to copy to the scores.
+    """The prepared rows of a request: the pieces of each input, and the columns to copy to outputs.
 
     `keep` has pairs of a column's name in the scores and its name in the prepared files. `prepared`
     is `None` if the input was prepared already.
@@ -291,7 +291,7 @@ def _files_to_make(
 
 
 def _rows_there(files: Iterable[str]) -> dict[str, int]:
-    """Return the number of rows of each file that is complete parquet, by path.
+    """Return the number of rows of each file that exists and is a complete parquet file, by path.
 
     Missing and unreadable files are omitted.
     """
@@ -368,7 +368,7 @@ def _raw(request: PredictRequest, saved: SavedModel, files: list[InputFile]) -> 
 
 
 def _target_names(files: Sequence[str]) -> list[str]:
-    """Return the name of the output for each input file.
+    """Return the name of the output file for each input file.
 
     This is the input's name, with `.parquet` appended if it lacks a parquet suffix. If two names
     are equal, all names are prefixed with the index of their file.

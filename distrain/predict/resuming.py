@@ -1,4 +1,4 @@
-"""Scores that survive an interrupted command.
+"""Keeps the scores of an interrupted command, for `predict` with `resume`.
 
 The scores are in a folder beside the output, `.OUT.scored/NAME`, with one file for each piece of
 the input. NAME is a hash of everything that determines the scores; a later command reuses the files
@@ -67,14 +67,17 @@ def open_scored(folder: Path, name: str) -> Path:
 
 
 def write_finished(folder: Path, name: str, files: Sequence[str]) -> None:
-    """Write the file that marks `folder` as the finished scores `name`, in these files."""
+    """Write the file that marks a folder as complete, with the scores `name` in `files`."""
     document = {"made_of": name, "size_bytes": _sizes(folder, files)}
     with atomic_file(folder / _FINISHED, sync=False) as partial:
         partial.write_text(json.dumps(document) + "\n")
 
 
 def is_finished(folder: Path, name: str, files: Sequence[str]) -> bool:
-    """Return True if a folder has the finished scores `name`, in these files, unchanged in size."""
+    """Return True if a folder has the complete scores `name` (see `name_of_scores`).
+
+    It must have the files `files`, with the sizes at the time of `write_finished`.
+    """
     try:
         document = json.loads((folder / _FINISHED).read_text())
         return bool(document == {"made_of": name, "size_bytes": _sizes(folder, files)})

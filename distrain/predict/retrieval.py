@@ -146,7 +146,7 @@ def _held(saved: SavedModel) -> tuple[SavedModel, torch.device]:
 def _ranked(
     find: FindModel, items: Dataset, k: int, seen: Sequence[str], rows: RowsOfPiece, _: Scored
 ) -> RankingMetrics:
-    """Return the ranking metrics of a piece's rows with label 1."""
+    """Return the ranking metrics of those rows of a piece (some row groups) that have label 1."""
     saved, on = find()
     name = id_column(saved.schema, Tags.ITEM_ID, saved.spec.kind)
     ids, vectors = _all_vectors(saved, items, on)
@@ -229,9 +229,10 @@ def _places(some: NDArray[np.integer], ids: Ints) -> Ints:
 
 
 def _seen(batch: Batch, names: Sequence[str], ids: Ints, wanted: Ints) -> ItemLists | None:
-    """Return the items to hide from each ranking; `None` if `names` is empty.
+    """Return the items to exclude from the ranking of each row in `wanted`; `None` without `names`.
 
-    These are the items in the list columns `names` of the rows `wanted`, as indices into `ids`.
+    These are the items in the row's list columns `names`, as indices into `ids`. `wanted` has
+    indices of rows in the batch.
     """
     if not names:
         return None

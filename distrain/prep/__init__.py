@@ -1,4 +1,22 @@
-"""Prepares training parquet from raw files; saves a workflow to prepare later rows the same way."""
+"""Prepares training parquet from raw files; saves a workflow to prepare later rows the same way.
+
+Words that the modules of this package share:
+
+- *block*: a stretch of a text file that one task reads.
+- *staging file*: a temporary file with the converted columns of some rows, or with other
+  intermediate results; *staged* rows are the rows of such files.
+- *part*: some consecutive rows of one parquet or staging file, which one task handles.
+- *operator*, *group*, *workflow*: a step such as `Normalize`; columns with the same operators; and
+  all groups of a table.
+- *domain*: the name of a vocabulary that several columns share.
+- *pass*: one reading of all training rows, which fits one operator of each group.
+- *bucket*, *piece*: a range of the hashes of values; and some neighbouring buckets, whose counts
+  one task adds up.
+- *known* or *kept* values: those with an id in a vocabulary. *Kept counts* are the counts of
+  frequent values without an id, stored for later updates.
+- *lookup*: a vocabulary as files that workers map into memory.
+- *history*: the lists of a row's earlier events; *span*: where these events are among all events.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

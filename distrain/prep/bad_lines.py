@@ -41,14 +41,15 @@ class BadLine:
     file: str = ""  # the file's name, set by `at`
 
     def at(self, file: str, lines_before: int) -> BadLine:
-        """Return the line with the name of its file, and numbered in the file.
+        """Return the bad line with the name of its file, and with its number in the file.
 
-        `lines_before` is the number of the file's lines before the block.
+        `lines_before` is the number of lines of the file before the block in which the line's
+        number was counted.
         """
         return replace(self, file=file, line=self.line + lines_before)
 
     def error(self) -> DataError:
-        """Return the error that names the line."""
+        """Return the `DataError` for a caller that stops at this line."""
         return DataError(
             self.problem,
             where={"file": self.file, "line": self.line, "content": self.text},
@@ -76,7 +77,10 @@ class BadLineTally:
 
     @property
     def where(self) -> dict[str, object]:
-        """The `where` of an error: the counts by kind, and the first bad line; `{}` without any."""
+        """The entries for an error's `where`: counts by kind, and the first bad line.
+
+        `{}` without bad lines.
+        """
         if not self.count:
             return {}
         first = self.examples[0]
@@ -106,7 +110,7 @@ class BadLineTally:
 
     @classmethod
     def of(cls, lines: Iterable[BadLine]) -> BadLineTally:
-        """Return the tally of some lines."""
+        """Return the tally of some bad lines."""
         lines = list(lines)
         return cls(dict(Counter(line.kind for line in lines)), tuple(lines[:_MAX_EXAMPLES]))
 
@@ -118,8 +122,9 @@ class BadLineTally:
         )
 
     def shifted(self, file: str, lines_before: int) -> BadLineTally:
-        """Return the tally with examples that name `file` and have their line numbers in it.
+        """Return the tally, with the file's name and line numbers in the file for its examples.
 
-        `lines_before` is the number of the file's lines before the lines of this tally.
+        The examples' lines were numbered from the start of a block. `lines_before` is the number of
+        the file's lines before that block.
         """
         return replace(self, examples=tuple(e.at(file, lines_before) for e in self.examples))

@@ -36,7 +36,11 @@ from distrain.prep.vocabulary import Vocabulary, is_text
 from distrain.schema.criteo import LABEL
 
 FOLD = "training.fold"
-"""The column of training tables with each row's fold; for target means by time, with its time."""
+"""The column that tables of training rows have in addition to their features.
+
+It has the number of each row's fold or, for target means that are learnt in time order, the row's
+time in seconds.
+"""
 
 
 def _run(operators: Sequence[Operator], column: str, values: pa.Array) -> pa.Array:
@@ -46,7 +50,7 @@ def _run(operators: Sequence[Operator], column: str, values: pa.Array) -> pa.Arr
 
 
 def kind_of(dtype: pa.DataType) -> str:
-    """Return the kind of a type's values, as compared with the fit and shown in errors.
+    """Return the kind of values of an Arrow type, for comparison with the fit, and for errors.
 
     It is `integers`, `numbers` (also decimals), `texts` or `lists of KIND`, for types of any width.
     A dictionary has the kind of its values. Any other type has Arrow's name.
@@ -130,7 +134,10 @@ class ColumnGroup:
         return any(isinstance(one, TargetEncode) and one.by_time for one in self.operators)
 
     def with_blocks(self, times: Any) -> ColumnGroup:
-        """Return the group with time blocks from `times`, as `Workflow.with_blocks` does."""
+        """Return the group with the blocks of target means that are learnt in time order.
+
+        `times` is a sample of the training rows' times, as for `Workflow.with_blocks`.
+        """
         operators = (
             one.with_blocks(times) if isinstance(one, TargetEncode) else one
             for one in self.operators
@@ -155,11 +162,11 @@ class ColumnGroup:
         return last.domain if isinstance(last, Categorify) else None
 
     def fit(self, operator: int, columns: Sequence[str], table: pa.Table) -> dict[str, Any]:
-        """Return the states that the operator at index `operator` fits on a table, to be merged.
+        """Return what the operator at index `operator` learns from a table, for its method `merge`.
 
-        There is one state for each column, by its name; or a single state for the domain that the
-        columns share, by the domain's name. The preceding operators must be fitted. `columns` are
-        some of the group's columns, but all if they share a domain.
+        The result is by column; or, if the columns share a domain, a single state by the domain's
+        name. The preceding operators must be fitted. `columns` are some of the group's columns, but
+        all if they share a domain.
         """
         to_fit = cast(FittedOperator, self.operators[operator])
         states = {}
@@ -185,10 +192,11 @@ class ColumnGroup:
     def check_type(self, column: str, dtype: pa.DataType, fitted: str | None) -> None:
         """Raise a `DataError` if the operators cannot use values of type `dtype`.
 
-        Values are rejected if the operators need numbers and get others, or were fitted on another
-        kind of values, or on lists and get single values (or the reverse). A column (or lists)
-        without any value, of the type null, is accepted. `fitted` is the kind (`kind_of`) of the
-        fitted values; `None` if unknown.
+        Operators on numbers need numbers, of any kind. Operators on categories need the kind of
+        values on which they were fitted; operators that only test for presence take any kind.
+        Columns fitted on lists need lists, and the reverse. A column (or lists) without any value,
+        of the type null, is accepted. `fitted` is the kind (`kind_of`) of the fitted values; `None`
+        if unknown.
         """
         kind = kind_of(dtype)
         items, fitted_items = (k.removeprefix(LISTS_OF) for k in (kind, fitted or kind))

@@ -30,7 +30,7 @@ ColumnStates = dict[str, Any]
 
 @dataclass(frozen=True)
 class FitUnit:
-    """Some columns of a group, and the operator that is fitted to them."""
+    """Some columns of a group, and the operator that one task fits to them."""
 
     group: ColumnGroup
     columns: tuple[str, ...]
@@ -57,7 +57,11 @@ class FitUnit:
 
 
 def units_of(workflow: Workflow, stages: Sequence[FitStage]) -> list[FitUnit]:
-    """Return the units of some stages, in order; the columns of a domain are in one unit."""
+    """Return the units of some stages, in order.
+
+    A stage is one operator to fit, of one group. A unit is some of the group's columns, which one
+    task fits. The columns of a domain are in one unit.
+    """
     units = []
     for stage in stages:
         group = workflow.groups[stage.group]
@@ -72,7 +76,7 @@ def units_of(workflow: Workflow, stages: Sequence[FitStage]) -> list[FitUnit]:
 
 
 def vocabulary_units(workflow: Workflow) -> list[FitUnit]:
-    """Return the units that count values to update the vocabularies of a fitted workflow.
+    """Return the units that count values, in order to update the vocabularies of a fitted workflow.
 
     The units' Categorify operators are copies without the fitted vocabularies.
     """

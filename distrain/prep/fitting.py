@@ -43,7 +43,7 @@ _LEAST_PARTS_PER_RUN = 4
 _FAN_IN = 8
 _OLD = "old"
 _KEEP_COUNTS = "keep_counts"
-"""The key of `Workflow.record` for the last `PrepRequest.keep_counts` of a fit or an update."""
+"""The key of `Workflow.record` with the `PrepRequest.keep_counts` of the last fit or update."""
 
 
 def fit_as_asked(
@@ -62,6 +62,7 @@ def fit_as_asked(
     workflow's output folder, and a folder for temporary files. Returns the workflow, whose
     vocabularies are in its output folder, and a report on the vocabulary of each categorical
     column. If the workflow is used unchanged, the reports have only names and cardinalities.
+    `memory` bounds the memory of each task.
     """
     folder, staging = folders
     # A saved workflow is copied, since workers may not see its folder.
@@ -174,8 +175,9 @@ class _Fit:
     ) -> Iterator[tuple[list[list[ColumnStates]], str]]:
         """Context manager that fits the units on all runs, and yields the states and a folder.
 
-        The states are `[unit][run]`. The folder is the temporary one of the counts; it is removed
-        at the end, unless the block raises an error.
+        The states are `[unit][run]`. The folder has temporary files with counts, to which some
+        states refer. It is removed at the end, unless the body raises an error. `counter` counts
+        the finished tasks.
         """
         counts = f"{self.staging}/counts"
         open_folder(counts).make()

@@ -25,7 +25,7 @@ _MOST_KEPT = 4096
 
 @dataclass(frozen=True, eq=False)
 class MappedFile:
-    """A file that is mapped into memory while `content` is referenced; no descriptor stays open."""
+    """A file in mapped memory, for as long as `content` is referenced; no descriptor stays open."""
 
     content: Any
     path: str
@@ -52,7 +52,7 @@ class MappedFile:
 
     @cached_property
     def batches(self) -> list[pa.RecordBatch]:
-        """The batches of an Arrow file; raises a `DataError` if they cannot be read."""
+        """The record batches of an Arrow file; raises a `DataError` if they cannot be read."""
         with _readable(self.path):
             file = pa.ipc.open_file(self.content)
             return [file.get_batch(number) for number in range(file.num_record_batches)]
@@ -80,7 +80,10 @@ def kept_mapped(path: str) -> MappedFile:
 
 
 def forget_files() -> None:
-    """Drop the cached files of a preparation, because the worker process outlives it."""
+    """Empty this process's cache of memory-mapped staging files, at the end of a preparation.
+
+    The files on disk stay.
+    """
     kept_mapped.cache_clear()
 
 

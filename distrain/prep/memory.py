@@ -1,4 +1,4 @@
-"""The memory limit of each worker thread, which bounds the memory of a task."""
+"""Divides the memory limit of a worker process among its threads, to bound each task's memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _COLUMNS_HELD = 4
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The memory that tasks may use."""
+    """The memory that the tasks of a preparation may use, in bytes."""
 
     thread_bytes: int = _USUAL_THREAD_BYTES
     # for the tables of counts and target means that a process holds, all its threads together
@@ -49,7 +49,7 @@ class MemoryPlan:
 
     @property
     def piece_bytes(self) -> int:
-        """The size of the counts of a piece, or of the rows that are sorted together."""
+        """Maximum bytes of the counts that a task adds up (a piece), or of rows that it sorts."""
         return self.thread_bytes // _TIMES_TO_ADD_UP
 
 

@@ -38,13 +38,15 @@ class Part:
 
 ROW_NUMBER = "row_number"
 FILE = "file"
-"""The columns with a row's origin: `FILE` is the input file, `ROW_NUMBER` the row's number in it.
+"""`FILE` and `ROW_NUMBER` are output columns with a row's origin: the input file, and the row's
+number in it.
 
-The number counts from 0 and includes bad rows."""
+The number counts from 0 and includes bad rows.
+"""
 
 
 def kept_names(keep: Sequence[str], features: Iterable[str]) -> dict[str, str]:
-    """Return the input columns that rows keep, by their names in the output.
+    """Return the input columns that are written unchanged, by their names in the output.
 
     A column with the name of a feature, of the label, of `FILE` or of `ROW_NUMBER` becomes
     `raw_NAME`. Raises an `InputError` if two columns of the output would have the same name.

@@ -365,7 +365,7 @@ class _Run:
         """Return the columns that have drifted from the rows on which the workflow was fitted.
 
         A new workflow first records the shares of its training rows, so only validation rows are
-        compared with them. A new or updated workflow also records its input files.
+        compared with it. A new or updated workflow also records its input files.
         """
         is_new = self._request.saved_workflow is None
         if is_new or self._request.update:

@@ -83,7 +83,7 @@ class PhaseCounter:
         self._report()
 
     def add(self, place: int, rows: int) -> None:
-        """Count a finished task with its `rows`; `place` is its index in `sizes`."""
+        """Count a finished task of `rows` rows; `place` is its index in `sizes`."""
         self._tasks += 1
         self._rows += rows
         self._size_bytes += self._sizes[place] if self._sizes else 0

@@ -53,7 +53,7 @@ _PARSED_AT_ONCE_BYTES = 1 << 18
 
 @dataclass(frozen=True)
 class TextLayout:
-    """The form of lines of Criteo's columns."""
+    """Text format of Criteo's lines: delimiter, header, and whether a label comes first."""
 
     delimiter: str = "\t"  # the character between fields
     header: bool = False  # whether each file's first line names the columns
@@ -75,9 +75,9 @@ class TextLayout:
 
 
 def parse_lines(block: bytes, layout: TextLayout) -> pa.Table | None:
-    """Return the rows of a block of whole lines, as `STAGED_SCHEMA`; `None` if a line is bad.
+    """Return the rows of a block of whole Criteo lines, as `STAGED_SCHEMA`.
 
-    If it returns `None`, call `split_bad_lines` to find the bad lines.
+    `None` if a line is bad. If it returns `None`, call `split_bad_lines` to find the bad lines.
     """
     if not block:
         return STAGED_SCHEMA.empty_table()
@@ -302,7 +302,10 @@ def without_header(block: bytes, layout: TextLayout, path: str) -> bytes:
 
 @lru_cache
 def _plain_line(delimiter: str) -> re.Pattern[bytes]:
-    """Return a pattern that matches plain good lines, much faster than a check of each field."""
+    """Return a pattern that matches a good line with this delimiter, in the usual form.
+
+    Matching it is much faster than checking each field.
+    """
     label, integer, category = rb"[01]", rb"(?:-?\d{1,18})?", rb"(?:[0-9a-fA-F]{8})?"
     fields = [label] + [integer] * len(CONTINUOUS) + [category] * len(CATEGORICAL)
     return re.compile(re.escape(delimiter.encode()).join(fields))

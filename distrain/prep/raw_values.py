@@ -52,7 +52,10 @@ class UnusableValue(Exception):
 
 
 def refuse(bad: Any, problem: str) -> None:
-    """Raise `UnusableValue` for the first `True` in the array `bad`, if there is one."""
+    """Raise `UnusableValue` for the first `True` in the array `bad`, if there is one.
+
+    `problem` is the text of the error.
+    """
     if bad.any():
         raise UnusableValue(int(np.argmax(bad)), problem)
 
@@ -97,7 +100,11 @@ def to_numbers(values: Any, takes: frozenset[str], text: Any, spec: Mapping[str,
 
 
 def to_times(values: Any, takes: frozenset[str], text: Any, spec: Mapping[str, Any]) -> Array:
-    """Return values as `datetime64[us]`, NaT for missing ones, as `_as_time` reads them."""
+    """Return values as `datetime64[us]`, NaT for missing ones.
+
+    `takes` has the kinds of values that are accepted; `text` and `spec` are the entries of the
+    program about texts and about the column, such as `epoch`. See `_as_time` for the conversion.
+    """
     as_time = partial(_as_time, takes=takes, pattern=text["timestamp"], epoch=spec["epoch"])
     return np.array(each(as_time, values), "M8[us]")
 
@@ -114,10 +121,10 @@ READERS: dict[str, Callable[..., Any]] = {
     "time": to_times,
     "presence": to_presence,
 }
-"""The functions that read a column's values, by the kind to which they convert them.
+"""The functions that read a column's raw values, by the type to which they convert them.
 
-Each is called with the values, the accepted kinds of values, and the entries of the program about
-texts and about the column. It raises `UnusableValue` for a value of another kind.
+Each is called with the values, the accepted kinds of values, and two entries of `program.json`:
+about texts, and about the column. It raises `UnusableValue` for a value of another kind.
 """
 
 
@@ -274,8 +281,9 @@ def _plain_amount(text: str, point: str) -> str:
 def _as_time(value: Any, takes: frozenset[str], pattern: str | None, epoch: str | None) -> int:
     """Return a value as microseconds since 1970; times with a zone are converted to UTC.
 
-    With `epoch` (`s`, `ms`, `us` or `ns`), the value is a number of such units since 1970. Raises
-    `ValueError` for a value that is not a time in the years 1 to 9999.
+    `takes` has the accepted kinds of values; `pattern` is the format of texts (`strptime`), `None`
+    for ISO 8601. With `epoch` (`s`, `ms`, `us` or `ns`), the value is a number of such units since
+    1970. Raises `ValueError` for a value that is not a time in the years 1 to 9999.
     """
     if epoch is not None:
         counted = _as_integer(value, takes)

@@ -243,10 +243,11 @@ def read_inputs(
 def _types_for_all(
     of_files: Sequence[dict[str, str]], domains: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the type of each categorical column, for all files.
+    """Return the category type of each categorical column, for all files together.
 
     It is `string` if the column, or another column of its domain, has texts in any file; otherwise
-    `int64`.
+    `int64`. `of_files` has the types by file; `domains` has the domain of each column that shares
+    one.
     """
     texts = {domains.get(c, c) for of in of_files for c, dtype in of.items() if dtype == "string"}
     columns = dict.fromkeys(column for of in of_files for column in of)
@@ -268,9 +269,9 @@ def _counter(
     tasks: Sequence[tuple[int, StagingTask]],
     on_progress: ProgressCallback,
 ) -> Callable[[int, Staged], None]:
-    """Return a function that counts a finished task, given its index and result.
+    """Return a function that counts a finished task for the progress, given its index and result.
 
-    Files that are read in place are counted at once.
+    Files that are read in place, without staging, count as finished at once.
     """
     in_place_files = [
         (file, of_file[0]) for file, of_file in zip(files, in_place, strict=True) if of_file
@@ -284,7 +285,10 @@ def _counter(
 
 
 def form_of(file: TableFile) -> str:
-    """Return a file's form: `csv` for fields of text, `json` for JSON lines, else `table`."""
+    """Return the form in which a file's rows are read: `csv`, `json` or `table`.
+
+    `csv` is for fields of text, `json` for JSON lines, and `table` for typed columns.
+    """
     return {"csv": "csv", "jsonl": "json"}.get(file.kind, "table")
 
 
@@ -350,9 +354,10 @@ def _check_hashes(features: FeatureConfig, hashes: frozenset[int]) -> None:
 
 
 def _split_by_values(read: ReadInputs, features: FeatureConfig) -> ReadInputs:
-    """Return the inputs, with `valid_parts` `None` unless the document splits rows by values.
+    """Check the split of rows by values, and return the inputs with `valid_parts` set accordingly.
 
-    Raises a `DataError` if such a split leaves no training or no validation rows.
+    `valid_parts` becomes `None` unless the document splits rows by values. Raises a `DataError` if
+    such a split leaves no training or no validation rows.
     """
     split = features.document.split
     if split is None:
@@ -370,7 +375,7 @@ def _split_by_values(read: ReadInputs, features: FeatureConfig) -> ReadInputs:
 
 @dataclass(frozen=True)
 class RawSample:
-    """Some raw rows, and the form of the file from which they were read."""
+    """Some raw rows, and the kind of file from which they were read."""
 
     table: pa.Table  # some raw columns
     form: str  # as from `form_of`

@@ -135,7 +135,7 @@ class PrepRequest:
 
     @property
     def is_traced(self) -> bool:
-        """Whether the rows get the columns `file` and `row_number`."""
+        """Whether prepared rows also get their origin, the columns `file` and `row_number`."""
         return self.unlabeled or bool(self.keep)
 
     @property

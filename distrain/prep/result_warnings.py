@@ -32,9 +32,11 @@ _REMEDIES = {
 
 
 def warnings_of(result: PrepResult, is_fitted_anew: bool) -> Iterator[str]:
-    """Yield warnings about prepared rows: equal labels, rare or rounded values, and drift.
+    """Yield warnings about prepared rows.
 
-    `is_fitted_anew` is False if a saved workflow was used; the remedies in warnings differ.
+    The warnings are about files that the workflow has learnt from before (their rows count twice),
+    equal labels, rare or rounded values, and drift. `is_fitted_anew` is False if a saved workflow
+    was used; the suggested remedies differ.
     """
     if result.learnt_before:
         yield (

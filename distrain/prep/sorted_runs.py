@@ -26,20 +26,23 @@ Cut = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class SortedRun:
-    """Rows in the order of their keys."""
+    """A table of rows, sorted by some of its columns."""
 
     rows: pa.Table  # each column has one chunk, or none
     keys: SortKeys
     files: tuple[MappedFile, ...] = ()  # the files of the rows
 
     def cut_at(self, row: int) -> Cut:
-        """Return the cut at a row: rows that sort before the row are below it."""
+        """Return the sort position of a row: all rows that sort before the row are below it."""
         return tuple(
             _key(self.rows[name].chunk(0)[row], order == "descending") for name, order in self.keys
         )
 
     def place_of(self, cut: Cut, begin: int = 0) -> int:
-        """Return the index of the first row, from `begin` on, that does not sort before `cut`."""
+        """Return the index of the first row that does not sort before `cut`.
+
+        Rows before the index `begin` are ignored.
+        """
         return bisect_left(range(self.rows.num_rows), cut, begin, key=self.cut_at)
 
     def copied(self, begin: int, end: int) -> pa.Table:

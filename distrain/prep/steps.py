@@ -54,7 +54,7 @@ Step = Mapping[str, Any]
 
 
 def fill_missing(values: Values, step: Step, _: Any) -> Values:
-    """Replace missing values by `value`."""
+    """Return the values with missing ones replaced by the setting `value`."""
     fill = step["value"]
     if isinstance(values.x, list):
         return Values([fill if value is None else value for value in values.x])
@@ -62,7 +62,10 @@ def fill_missing(values: Values, step: Step, _: Any) -> Values:
 
 
 def clip(values: Values, step: Step, _: Any) -> Values:
-    """Limit numbers to `min` and `max` (`None`: no bound); missing values stay missing."""
+    """Return numbers limited to the settings `min` and `max` (`None`: no bound).
+
+    Missing values stay missing.
+    """
     x, low, high = values.x, step["min"], step["max"]
     if isinstance(low, float) or isinstance(high, float):  # a bound may not fit the integer type
         x = x.astype(np.float64)
@@ -82,7 +85,10 @@ def check_log(x: Any) -> None:
 
 
 def normalize(values: Values, step: Step, _: Any) -> Values:
-    """Return (x - `mean`) / `std`, float64, and 0 for missing values."""
+    """Return (x - `mean`) / `std`, float64, and 0 for missing values.
+
+    `mean` and `std` are settings in `step`.
+    """
     x = values.x.astype(np.float64)
     return Values(np.where(values.is_missing, 0.0, (x - step["mean"]) / step["std"]))
 
@@ -110,7 +116,10 @@ def bucketize(values: Values, step: Step, _: Any) -> Values:
 
 
 def limits(values: Values, step: Step, _: Any) -> Values:
-    """Return the values; raises `UnusableValue` if one is below `low` or above `high`."""
+    """Return the values.
+
+    Raises `UnusableValue` if one is below the setting `low` or above `high`.
+    """
     for bound, compare in ((step["low"], np.less), (step["high"], np.greater)):
         if bound is not None:
             refuse(compare(values.x, bound), "beyond the float32 limit of 3.4e38")
@@ -184,11 +193,14 @@ STEPS: dict[str, Callable[[Values, Any, Any], Values]] = {
     "calendar": _calendar,
     "limits": limits,
 }
-"""Steps by kind of operator. Features documents add `calendar` and `limits`, without operators."""
+"""The functions of steps, by kind of operator.
+
+`calendar` and `limits` are not operators; they repeat conversions and checks of features documents.
+"""
 
 
 def after_steps(values: Values, steps: Sequence[Step], known: Mapping[str, Any]) -> Values:
-    """Return the values after all steps, in order; `known` has the vocabularies by name."""
+    """Return a column's values after all `steps`; `known` has the vocabularies by name."""
     for step in steps:
         values = STEPS[step["kind"]](values, step, known)
     return values

@@ -129,10 +129,10 @@ def _columns_of(
 
 
 def _transformed(table: pa.Table, workflow: Workflow, document: FeatureDocument | None) -> pa.Table:
-    """Return the output columns of staged rows: label, features, other columns of the document.
+    """Return the output columns of staged rows.
 
-    Binary labels are checked. All other columns of the document become float32 if they hold
-    integers.
+    They are the label, the features, and the document's other columns, such as weights. Binary
+    labels are checked. All other columns of the document become float32 if they hold integers.
     """
     if LABEL in table.column_names:
         label = table[LABEL]
@@ -316,6 +316,7 @@ def raw_tables(folder: str, labeled: bool = True) -> RawTables:
     """Return the `RawTables` of a workflow; this process caches the last two.
 
     A local workflow is read again when its `workflow.json` has changed; one at a URL is not.
+    `labeled` is whether rows have targets.
     """
     folder = folder if is_remote(folder) else os.path.abspath(folder)
     version = None
@@ -330,7 +331,7 @@ def _raw_tables(folder: str, labeled: bool, _version: str | None) -> RawTables:
 
 
 def split_report(written: Sequence[WrittenPart]) -> SplitReport:
-    """Return the report on a written split, given its parts in order."""
+    """Return the report on a written split (`train` or `valid`), given its parts in order."""
     rows = sum(part.num_rows for part in written)
     missing: Counter[str] = Counter()
     for part in written:

@@ -44,12 +44,12 @@ class TaskRunner:
         on_done: Callable[[int, Any], None] | None = None,
         sizes_bytes: Sequence[int] | None = None,
     ) -> list[Any]:
-        """Return the results of `function(*a)` on workers for each `a` of `arguments`, in order.
+        """Call `function(*a)` on workers for each `a` of `arguments`.
 
-        `name` is the tasks' name in Dask's dashboard; `on_done` gets a call's index and its result.
-        Without `sizes_bytes`, each call is a task. With `sizes_bytes`, the bytes that each call
-        reads, consecutive small calls share a task of up to 8 MiB: a task costs the scheduler as
-        much time as thousands of values.
+        Returns the results in this order. `name` is the tasks' name in Dask's dashboard; `on_done`
+        gets a call's index and its result. Without `sizes_bytes`, each call is a task. With
+        `sizes_bytes`, the bytes that each call reads, consecutive small calls share a task of up to
+        8 MiB: a task costs the scheduler as much time as thousands of values.
 
         Raises the error of a call, and a `ClusterError` if workers died or the cluster went away.
         """
@@ -125,8 +125,8 @@ def as_they_end(
 def result_of(future: Future, doing: str, tasks: str, smaller: str) -> Any:
     """Return a future's result.
 
-    Raises a `ClusterError` if workers died or the cluster gave the task up. `doing`, `tasks` and
-    `smaller` are parts of its message and hint.
+    Raises a `ClusterError` if workers died or the cluster gave the task up. `doing` and `tasks`
+    name the work in its message; `smaller` is its hint to need less memory.
     """
     from distributed.client import FutureCancelledError
     from distributed.scheduler import KilledWorker

@@ -44,7 +44,7 @@ HOLDS = "holds"
 FORM = "form"
 FITTED_ON = "fitted_on"
 RAW_FILES = "raw_files"
-"""Keys of `Workflow.record`, about the rows of the fit.
+"""Keys of `Workflow.record`, with facts about the rows on which the workflow was fitted.
 
 `HOLDS`: the kind (`kind_of`) of each column's values. `FORM`: the form of the first file: `table`
 (typed columns), `csv` or `json`. `FITTED_ON`: the input files, the number of rows, and the shares
@@ -55,7 +55,7 @@ its absolute path, for the parts `train` and `valid`.
 
 @dataclass(frozen=True)
 class FitStage:
-    """The indices of a group in a workflow, and of a fitted operator in the group."""
+    """One operator to fit: the index of its group in the workflow, and its index in the group."""
 
     group: int
     operator: int
@@ -142,7 +142,7 @@ class Workflow:
 
     @property
     def has_tables(self) -> bool:
-        """Whether some columns have counts or target means, whose tables workers hold."""
+        """Whether some columns have counts or target means; workers keep their tables in memory."""
         operators = (operator for group in self.groups for operator in group.operators)
         return any(isinstance(operator, Encoding) for operator in operators)
 
@@ -167,7 +167,7 @@ class Workflow:
         }
 
     def reading(self, null_values: Sequence[str] = ()) -> dict[str, Any]:
-        """Return the fields of a `StagingTask` that make it read later rows like the fitted rows.
+        """Return fields of a `StagingTask` with which later rows are read like the fitted rows.
 
         Categories get the type that they had in the fit, in any file format. `null_values` are the
         texts that mean a missing value, which apply only if the workflow was fitted on CSV.
@@ -249,7 +249,10 @@ class Workflow:
             yield [stages[n] for stages in to_fit if n < len(stages)]
 
     def with_fitted(self, stage: FitStage, fitted: Mapping[str, Any]) -> Workflow:
-        """Return the workflow in which the operator of a stage is fitted; `fitted` is by column."""
+        """Return the workflow in which one operator is fitted.
+
+        `stage` identifies the operator and its group; `fitted` has the fitted state of each column.
+        """
         group = self.groups[stage.group]
         operators = list(group.operators)
         operator = cast(FittedOperator, operators[stage.operator])
@@ -259,14 +262,15 @@ class Workflow:
         return replace(self, groups=tuple(groups))
 
     def with_blocks(self, times: Any) -> Workflow:
-        """Return the workflow with time blocks for operators that learn in time order.
+        """Return the workflow with the blocks of target means that are learnt in time order.
 
-        `times` is a sample of the training rows' times, in seconds.
+        Blocks are intervals of time, cut at quantiles of `times`, a sample of the training rows'
+        times in seconds. Call it before `fit`; other operators are unchanged.
         """
         return replace(self, groups=tuple(group.with_blocks(times) for group in self.groups))
 
     def with_record(self, **fields: Any) -> Workflow:
-        """Return the workflow with further entries in its record."""
+        """Return the workflow with further entries in its record, given by key."""
         return replace(self, record={**self.record, **fields})
 
     def fit(self, tables: Iterable[pa.Table]) -> Workflow:

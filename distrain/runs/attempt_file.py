@@ -41,10 +41,11 @@ class AttemptFile:
         self._file = _created(self.path)
 
     def append(self, lines: Iterable[Line]) -> str:
-        """Append all lines or none; lines that cannot be written are written with the next ones.
+        """Append all lines or none.
 
-        Returns a message if this call fails and the previous one did not, else "". Raises
-        `OutputError` if all calls have failed for `FULL_DISK_S`.
+        Lines that could not be written are kept, and written by the next call. Returns a message if
+        this call fails and the previous one did not, else "". Raises `OutputError` if all calls
+        have failed for `FULL_DISK_S`.
         """
         self._waiting += b"".join(to_json(one, inf_nan_mode="constants") + b"\n" for one in lines)
         try:
@@ -80,7 +81,10 @@ class StatusLines:
         self._written: dict[str, Any] = {}
 
     def new(self, view: JobView) -> list[Line]:
-        """Return a list of one line with the changed facts of a view; [] if nothing changed."""
+        """Return one line with the facts of a view that changed since the last call.
+
+        [] if none changed.
+        """
         facts = {
             "restarts": [asdict(restart) for restart in view.restarts],
             "checkpoints": asdict(view.checkpoints),

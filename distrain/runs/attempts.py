@@ -23,7 +23,7 @@ EARLIER = 0  # the number for all attempts of version 0.2.0, which recorded them
 
 @dataclass
 class AttemptRead:
-    """The content of an attempt's file."""
+    """The records and status lines of an attempt, as read from its file."""
 
     number: int
     entries: list[Entry] = field(default_factory=list)
@@ -72,7 +72,7 @@ def numbers_of(folder: OpenRunFolder) -> list[int]:
 def whole_lines(
     folder: OpenRunFolder, number: int, read_bytes: int = _READ_BYTES
 ) -> Iterator[bytes]:
-    """Yield the complete lines of an attempt's file, reading `read_bytes` at a time."""
+    """Yield the complete lines of the file of attempt `number`, reading `read_bytes` at a time."""
     rest, offset = b"", 0
     while data := folder.read_growing(name_of(number), offset, read_bytes):
         offset += len(data)

@@ -22,7 +22,7 @@ _SPLITS = ("train", "valid", "next_window")
 
 @dataclass(frozen=True)
 class NewRecords:
-    """The records of a run after a cursor."""
+    """The records of a run after a cursor, and the next cursor."""
 
     records: tuple[Mapping[str, Any], ...]
     cursor: str  # where the next call continues
@@ -67,7 +67,7 @@ class _Part:
 def read_new_records(
     folder: OpenRunFolder | None, since: str | None, limit_bytes: int
 ) -> NewRecords:
-    """Read the records after a cursor: whole lines of up to `limit_bytes`, or one longer line.
+    """Read records after a cursor: up to `limit_bytes` of lines, or one longer line.
 
     Args:
         folder: The run folder; `None` while the run has none, which gives no records.
@@ -128,8 +128,8 @@ def _take(
 ) -> int:
     """Append the records in `lines` to `records`; return the number of damaged lines.
 
-    Skips records up to the last step of their kind in `steps`, which is updated, and records of
-    steps that another attempt repeats.
+    Skips records up to the last step of their kind in `steps` (which is updated), and records of
+    steps that a later attempt repeats. `part` is the attempt of the lines.
     """
     damaged = 0
     for line in lines.splitlines():

@@ -38,7 +38,7 @@ SummaryFields = Mapping[str, Any]
 
 
 def begin_attempt(assignment: Assignment) -> AttemptFile:
-    """Create and return the file of an attempt's records.
+    """Create and return the records' file of the attempt in `assignment`.
 
     Its first line has the backend, and the result of `earlier_totals` for the attempt's submission.
     Begins the run folder if there is none. Raises `OutputError` if a file cannot be written, or if
@@ -62,7 +62,7 @@ def begin_attempt(assignment: Assignment) -> AttemptFile:
 def _earlier(
     folder: OpenRunFolder, summary: SummaryFields | None, first_attempt: int
 ) -> SummaryFields:
-    """Return the result of `earlier_totals`, reading only the attempts that it needs."""
+    """Return the `earlier_totals` of a submission; reads only the attempts that it needs."""
     numbers = numbers_of(folder)
     own = next((number for number in numbers if number >= first_attempt), None)
     if own is not None and (line := next(whole_lines(folder, own, _HEAD_BYTES), None)):
@@ -118,9 +118,10 @@ def earlier_totals(
 
 
 def totals(attempt: AttemptRead) -> dict[str, Any]:
-    """Return the facts in an attempt's status lines, combined with those of earlier submissions.
+    """Return an attempt's facts for the summary, by the names of `Summary`'s fields.
 
-    Their names are those of fields of `Summary`.
+    They come from the attempt's status lines; restarts and checkpoints include those of earlier
+    submissions.
     """
     status = attempt.status
     earlier = status.get("earlier") or {}
@@ -139,9 +140,10 @@ def totals(attempt: AttemptRead) -> dict[str, Any]:
 def current_summary(
     attempts: Sequence[AttemptRead], summary: SummaryFields | None
 ) -> SummaryFields:
-    """Return the run's summary; if the last attempt is newer, the `totals` of its file instead.
+    """Return the run's summary.
 
-    An empty mapping if there is neither a summary nor an attempt.
+    If the last attempt is newer, the facts of that attempt's file instead. The facts are those of
+    `totals`. An empty mapping if there is neither a summary nor an attempt.
     """
     summary = summary or {}
     last = attempts[-1] if attempts else AttemptRead(0)

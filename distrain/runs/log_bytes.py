@@ -48,7 +48,10 @@ class LogPiece:
 
 
 def log_pieces(folder: Folder, log_name: str) -> list[LogPiece]:
-    """Return the pieces of a log such as `rank-0.log` in order; empty without such a log."""
+    """Return the files of a log such as `rank-0.log`, in order; empty without such a log.
+
+    They are the log's file and its parts.
+    """
     sizes = None if isinstance(folder, int) else folder.sizes()
     by_first = {}
     for name in os.listdir(folder) if isinstance(folder, int) else sizes or ():
@@ -66,18 +69,21 @@ def log_size(folder: Folder, log_name: str) -> int:
 
 
 def read_bytes(folder: Folder, name: str, offset: int, limit: int) -> bytes:
-    """Read up to `limit` bytes from `offset`; b"" at the end of the file, or in a gap."""
+    """Read up to `limit` bytes from `offset`.
+
+    Returns b"" at the end of the file, or if these bytes of a log were removed (in a gap).
+    """
     pieces = log_pieces(folder, name)
     piece = next((piece for piece in pieces if piece.first <= offset < piece.end), None)
     return b"" if piece is None else _read(folder, piece, offset, min(limit, piece.end - offset))
 
 
 def next_bytes(folder: Folder, log_name: str, offset: int, limit: int) -> tuple[int, bytes]:
-    """Return the number of the next available byte from `offset` on, and the bytes from there.
+    """Return the number of the next byte from `offset` on that exists, and the bytes from there.
 
-    At most `limit` bytes are returned, and none beyond a gap. If `offset` is in a gap, the bytes
-    begin after the gap. If there are no more bytes, they are b"", and the number is `offset`, or
-    the end of the log after a gap.
+    At most `limit` bytes are returned, and none beyond a gap (removed bytes). If `offset` is in a
+    gap, the bytes begin after the gap. If there are no more bytes, they are b"", and the number is
+    `offset`, or the end of the log after a gap.
     """
     for _ in range(_TRIES - 1):
         with suppress(FileNotFoundError):  # a part was removed after it was listed
@@ -86,7 +92,7 @@ def next_bytes(folder: Folder, log_name: str, offset: int, limit: int) -> tuple[
 
 
 def read_log(path: Path) -> bytes:
-    """Read the whole log; a note replaces each gap (see `gap_note`)."""
+    """Read the whole log; where bytes were removed (a gap), it has the text of `gap_note`."""
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         return b"".join(_with_notes(folder, path.name))
@@ -95,7 +101,7 @@ def read_log(path: Path) -> bytes:
 
 
 def gap_note(num_bytes: int) -> bytes:
-    """Return the text that replaces a gap of `num_bytes` bytes."""
+    """Return the text shown in place of `num_bytes` removed bytes of a log."""
     return f"\n[... distrain left out {num_bytes:,} bytes here ...]\n".encode()
 
 

@@ -97,9 +97,10 @@ def reopen_run(root: Path, spec: JobSpec) -> OpenRun:
 
 
 def _leave_service(paths: RunPaths) -> None:
-    """Remove the service's id from `run.json`; raise `RunInUse` if the service's job has not ended.
+    """Remove the service's id from `run.json`, so that a command may resume the run.
 
-    Does nothing if no service has the run's job.
+    Raises `RunInUse` if the service's job has not ended. Does nothing if no service has the run's
+    job.
     """
     run = read_run_file(paths)
     if run.service is None:

@@ -60,9 +60,10 @@ class RunData:
 
     @property
     def outcome(self) -> dict[str, Any]:
-        """The fields of the summary, by name; missing ones are computed from the records.
+        """The fields of the summary, by name.
 
-        While the run trains, most fields are missing in `summary`.
+        Missing numbers of steps and rows, speeds and metrics are computed from the records. While
+        the run trains, most fields are missing in `summary`.
         """
         outcome: dict[str, Any] = {"num_ranks": self.spec.resources.num_ranks}
         if train := self.train:
@@ -106,7 +107,10 @@ class RunData:
         return add_up([record.seconds or {} for record in self.train])
 
     def problem(self) -> str:
-        """Return the reason and message of a failed or cancelled run, else ""."""
+        """Return the reason and message of a run that failed or was cancelled, else "".
+
+        "" also while the run has not ended.
+        """
         reason = self.summary.get("reason")
         if not reason or not self.ended:
             return ""

@@ -296,7 +296,10 @@ def _read(path: Path, parse: Any) -> dict[str, Any]:
 
 
 def _parsed(parse: Callable[[], Any], place: str) -> dict[str, Any]:
-    """Return the mapping that `parse` returns; `InputError` with the place if it is none."""
+    """Return the mapping that `parse` returns; raises `InputError` for anything else.
+
+    `place` names the file in the error.
+    """
     try:
         document = parse()
     except (OSError, ValueError) as error:

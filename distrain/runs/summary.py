@@ -16,7 +16,7 @@ class Summary:
     job_id: str
     name: str
     state: str  # `succeeded`, `failed` or `cancelled`
-    reason: str | None  # one word for the cause of a failure
+    reason: str | None  # one word for the cause of a failure or cancellation
     message: str | None
     num_ranks: int  # ranks requested
     attempts: int  # attempts made
@@ -170,9 +170,9 @@ def _mean_loss(records: Sequence[Record]) -> float | None:
 
 
 def restarts_before(before: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the restarts in an earlier summary.
+    """Return the restarts in a summary of earlier submissions, for the next submission's summary.
 
-    If that job failed or was cancelled, its end is added as a further restart.
+    If the last of them failed or was cancelled, its end is added as a further restart.
     """
     restarts = [dict(restart) for restart in before.get("restarts", ())]
     if before.get("reason"):
@@ -186,7 +186,7 @@ _CHECKPOINTS = TypeAdapter(Checkpoints)
 
 
 def all_checkpoints(before: Mapping[str, Any], now: Checkpoints) -> dict[str, Any]:
-    """Return the field `checkpoints` for a submission's checkpoints and those of earlier ones.
+    """Return the field `checkpoints`: a submission's checkpoints (`now`) and those of earlier ones.
 
     `before` is the summary of the earlier submissions, or an empty mapping.
     """

@@ -89,8 +89,9 @@ class Gangs:
     def command(
         self, gang: CheckpointGang | TakeStacks | StopGang, op: str, **words: object
     ) -> None:
-        """Send the command `op` with the values `words` to the supervisors of all ranks.
+        """Send a command to the supervisors of all ranks of an attempt.
 
+        `op` is the command, such as `checkpoint`, and `words` are further fields of the message.
         All get the same number, which is higher than that of the attempt's previous command.
         """
         whose = gang.job_id, gang.attempt
@@ -108,7 +109,7 @@ class Gangs:
         return True
 
     def end(self, job_id: str, attempt: int) -> None:
-        """Release an attempt's tasks and its store; ends ranks that still run."""
+        """Release an attempt's Dask tasks and rendezvous store, which ends ranks that still run."""
         self._numbers.pop((job_id, attempt), None)
         gang = self._gangs.pop((job_id, attempt), None)
         for future in gang.futures if gang else ():
@@ -125,7 +126,10 @@ class Gangs:
                     future.release()
 
     def whose(self, key: Any) -> tuple[str, int, int] | None:
-        """Return the job, attempt and rank of a supervisor's Dask task; `None` for other tasks."""
+        """Return the job, attempt and rank whose supervisor is the Dask task `key`.
+
+        `None` for other tasks.
+        """
         for (job_id, attempt), gang in self._gangs.items():
             for rank, future in enumerate(gang.futures):
                 if future.key == key:

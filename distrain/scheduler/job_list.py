@@ -14,13 +14,14 @@ from distrain.version import build
 
 
 def show(job: Job, collector: Collector, outcome: tuple[bool, str], since: int | None) -> JobView:
-    """Return the state of a job in the form that clients read.
+    """Return a job's state in the form that clients read.
 
     Args:
         job: The job in the lifecycle.
         collector: The progress that its ranks reported.
-        outcome: The result of `Recordings.outcome`.
-        since: The number of the first entry of the view's progress; `None`: without progress.
+        outcome: The result of `Recordings.outcome`: whether the summary is written, and any error.
+        since: The number of the first entry of progress that the view includes; `None`: no
+            progress.
     """
     recorded, record_error = outcome
     waits = job.state.waits
@@ -67,7 +68,10 @@ _MESSAGE_CHARACTERS = 1000
 
 
 def tombstone_of(job: Job, service: str | None) -> EndedJob:
-    """Return the tombstone of an ended job, which `service` submitted (`None`: a Dask client)."""
+    """Return a short document about an ended job, which is kept when the job is removed.
+
+    `service` is the id of the service that submitted the job; `None`: a Dask client did.
+    """
     cause = job.culprit
     return EndedJob(
         id=job.job_id,
@@ -89,13 +93,13 @@ def last_attempt(ended: EndedJob) -> int:
 
 
 class Tombstones(OrderedDict[str, EndedJob]):
-    """The newest tombstones (documents of ended jobs), by job id.
+    """The newest tombstones by job id: short documents that remain of removed jobs.
 
     If the last submission ended before its first attempt, `attempt` is below `first_attempt`.
     """
 
     def add(self, ended: EndedJob) -> None:
-        """Add a tombstone, unless there is one of a later submission of the job."""
+        """Add the short document of an ended job, unless a later submission of the job has one."""
         kept = self.get(ended.id)
         if kept is None or last_attempt(kept) <= last_attempt(ended):
             self[ended.id] = ended
@@ -105,7 +109,10 @@ class Tombstones(OrderedDict[str, EndedJob]):
 
 
 def last_view(ended: EndedJob) -> JobView:
-    """Return a view of a removed job, without progress, from its tombstone."""
+    """Return the view of a removed job, without progress.
+
+    A view is the form in which clients read a job's state. `ended` is the job's tombstone.
+    """
     return JobView(
         ended.id,
         ended.name,

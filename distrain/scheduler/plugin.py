@@ -1,4 +1,4 @@
-"""The coordinator: a plugin of the Dask scheduler that carries out the lifecycle's instructions."""
+"""The coordinator: a Dask scheduler plugin that carries out the decisions of `Lifecycle`."""
 
 import asyncio
 import logging
@@ -66,7 +66,7 @@ KEPT_JOBS = 500
 A service must ask for changes before as many further jobs have ended.
 """
 PROGRESS_BYTES = 4 * 2**20
-"""The memory limit of a job's progress, enough for some minutes.
+"""The maximum memory of a job's progress, enough for some minutes; the oldest entries are dropped.
 
 Commands that follow a job read new entries 5 times a second.
 """
@@ -144,9 +144,10 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         return [worker for worker in workers if worker.address not in held]
 
     def transition(self, key: Any, start: str, finish: str, *_: object, **details: Any) -> None:
-        """Report the failure and end of a rank if the Dask task of its supervisor has failed.
+        """Handle a Dask task's change of state, to detect that a rank's supervisor has failed.
 
-        No other process reports them then.
+        Then it reports the failure and end of the rank to the lifecycle, since no other process
+        does.
         """
         whose = self.gangs.whose(key) if finish == "erred" else None
         if whose is None:
@@ -186,7 +187,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         return True
 
     def follow(self, job_id: str, first_attempt: int = 1) -> None:
-        """Create the collector and the history of a new job."""
+        """Create the collector and the history of a new submission, for its progress."""
         self.collectors[job_id] = Collector(PROGRESS_BYTES)
         self.histories[job_id] = history = JobHistory(time.time())
         history.move(first_attempt - 1, JobState.PENDING, history.submitted_s)
@@ -223,7 +224,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
             self._workers_changed()
 
     def recorded(self, job_id: str, attempt: int | None, error: str, **_: object) -> None:
-        """Handle a worker's answer to a request of `Recordings`; see `Recordings.heard`."""
+        """Handle a worker's answer to a request to write files of a run; see `Recordings.heard`."""
         self.recordings.heard(job_id, attempt, error)
 
     def rank_reported(self, job_id: str, attempt: int, event: dict[str, Any], **_: object) -> None:
@@ -264,9 +265,10 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         self.keep_history(stimulus, instructions)
 
     def keep_history(self, stimulus: Stimulus, instructions: Iterable[Instruction]) -> None:
-        """Add the stimulus, if it is a rank's report, and all `Move`s to the jobs' histories.
+        """Add reports of ranks and changes of jobs' states to the jobs' histories.
 
-        Never raises; each is added even if another cannot be.
+        The report is the stimulus, if it is one; the changes of state are the `Move`s among the
+        instructions. Never raises; each is added even if another cannot be.
         """
         now_s = time.time()
         if isinstance(stimulus, Reported):
@@ -294,10 +296,10 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
     def _contain(
         self, stimulus: Stimulus, act: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs
     ) -> _R | None:
-        """Return the result of `act`, or `None` if it raises, since a bug must not spread.
+        """Return the result of `act`; if it raises, log the exception and return `None`.
 
-        Only the first exception from each place in the code is logged, because reports come often;
-        at level DEBUG all are.
+        So a bug affects one job only. Only the first exception from each place in the code is
+        logged, because reports come often; at level DEBUG all are.
         """
         try:
             return act(*args, **kwargs)

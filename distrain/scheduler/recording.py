@@ -75,10 +75,11 @@ class Recordings:
     def add(
         self, job_id: str, event: Event, entries: EntryLog, view: Callable[[], JobView]
     ) -> None:
-        """Send the job's new entries; called after each event of the current attempt.
+        """Send the job's new entries to rank 0's supervisor.
 
-        After events of types not in `_OFTEN`, a status line with the facts of `view()` that have
-        changed is sent, too. Nothing is sent until rank 0 has started.
+        It is called after each event of the current attempt. After events of types not in `_OFTEN`,
+        a status line with the facts of `view()` that have changed is sent, too. Nothing is sent
+        until rank 0 has started.
         """
         job = self._jobs.get(job_id)
         if job is None:

@@ -211,9 +211,9 @@ def _assembled(entries: Iterable[_Entry], read: _Reader, path: Path) -> tuple[Co
 
 @contextlib.contextmanager
 def _placed(where: _Where) -> Iterator[None]:
-    """Context manager that adds `where` to the place of a `SchemaError` raised inside.
+    """Context manager that adds `where` to the `where` of a `SchemaError` raised inside.
 
-    Keys of the error's own place take precedence over `where`.
+    The error's own entries take precedence.
     """
     try:
         yield

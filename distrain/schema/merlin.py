@@ -101,9 +101,9 @@ _KNOWN_TYPES = ("0", "TYPE_UNKNOWN", *_TYPE_NAMES, *_TYPE_NAMES.values())
 def _natural_column(
     feature: Feature, properties: Feature, shared: Mapping[str, tuple[str, Feature]]
 ) -> ColumnSchema:
-    """Return the column that a feature's own fields and `properties` describe.
+    """Return the column that a feature's own fields and its `properties` describe.
 
-    Entries of `properties` that have a field in the column are removed; the rest become the
+    Removes from `properties` the entries that have a field in the column; the rest become the
     column's properties. Raises `SchemaError` if the feature has no name.
     """
     name = feature.get("name", "")

@@ -56,7 +56,7 @@ STRUCT_TYPE = "type.googleapis.com/google.protobuf.Struct"
 """The type URL of a packed Struct."""
 
 UNKNOWN = "unknown_fields"
-"""The key under which a message keeps the fields that its table of kinds does not list."""
+"""The key under which a message's dictionary has the fields that its table of kinds lacks."""
 
 _INT64_MAX = 2**63 - 1
 
@@ -287,7 +287,10 @@ def _unpacked(value: Value) -> dict[str, Any]:
 
 
 def _untyped(value: Value) -> Any:
-    """Return the value of a field of unknown kind; a bare word may be a boolean or a number."""
+    """Return the Python value of a field of unknown kind.
+
+    A bare word may be a boolean or a number.
+    """
     if isinstance(value, list):
         message: dict[str, Any] = {}
         for field in value:

@@ -152,7 +152,7 @@ class _Parser:
 
 
 def _tokens(text: str) -> list[_Token]:
-    """Return the words, strings and marks of a text, and a token `end` after them."""
+    """Return the words, strings and punctuation marks of a text, and a token `end` after them."""
     tokens, line, at = [], 1, 0
     while at < len(text):
         match = _TOKEN.match(text, at)

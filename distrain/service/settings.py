@@ -23,7 +23,7 @@ from distrain.storage.urls import is_remote
 
 
 class Limits(SettingsSection):
-    """The limits of one user or one request."""
+    """The limits of one user, one token or one request."""
 
     body_bytes: int = Field(
         256 * 2**10, ge=1, description="The maximum size of a request's body, in bytes."
@@ -36,8 +36,8 @@ class Limits(SettingsSection):
     submits_per_s: float = Field(
         10.0,
         gt=0,
-        description="The maximum average number of requests that change something, per second of "
-        "a user, in each process.",
+        description="Changing requests per second that one user may send to one process, on "
+        "average.",
     )
     reads_per_s: float = Field(
         50.0,

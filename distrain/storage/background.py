@@ -54,7 +54,7 @@ class BackgroundWriter:
 
 
 class BoundedQueue(Generic[Item]):
-    """A bounded queue of items to write.
+    """A bounded queue of items that a `BackgroundWriter` writes.
 
     If the waiting items exceed `limit_bytes`, the oldest are dropped, except the first and the
     newest. `take(items, bytes, item)` is called in the writer's thread for each item that was not

@@ -1,4 +1,4 @@
-"""Claims: which process makes an output on an object store, and whether it is finished.
+"""Claims: which process writes an output on an object store, and whether it is finished.
 
     OUT/.distrain-output.json
     state     making  the output is incomplete
@@ -55,7 +55,10 @@ class OutputState:
 
     @classmethod
     def from_json(cls, document: Any) -> OutputState:
-        """Return the state that `to_bytes` wrote; fields of later versions are ignored."""
+        """Return the state of an output that `to_bytes` wrote.
+
+        Fields of later versions are ignored.
+        """
         # Version 0.2.0 could replace an output. `before` is the state of the old output, which
         # remained until the new output was moved.
         if document["state"] == MAKING and document.get("before"):
@@ -65,7 +68,7 @@ class OutputState:
         )
 
     def left_s(self, now_s: float) -> float:
-        """Return the seconds until the claim expires.
+        """Return the seconds from `now_s` (Unix time) until the claim expires.
 
         0 if it has expired or was released, if its process on this machine has ended, or if the
         output is finished.
@@ -264,12 +267,10 @@ def in_progress_error(url: str, state: OutputState) -> OutputError:
 
 
 def check_still_claimed(url: str, identity: str) -> None:
-    """Raise an `OutputError` unless the claim with the id `identity` still holds.
-
-    Raises `Unavailable` if the store does not answer.
+    """Raise an `OutputError` unless the claim with the id `identity` is still valid.
 
     Tasks call it before they write: after the claim was removed, taken over, or finished, their
-    objects would be useless.
+    objects would be useless. Raises `Unavailable` if the store does not answer.
     """
     current, _ = read_state(url)
     if current is None or current.id != identity or current.state == MADE:

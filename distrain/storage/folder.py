@@ -47,10 +47,10 @@ class _LocalFile:
             self._unsynced = 0
 
     def _write_pages(self, content: memoryview) -> int:
-        """Write whole pages with direct I/O, which avoids a copy to the page cache.
+        """Write the whole pages of `content` with direct I/O, without a copy to the page cache.
 
-        Returns the number of bytes written: 0 if there is no whole page, if the memory or the
-        place in the file is not aligned to pages, or if the filesystem has no direct writes.
+        Returns the number of bytes written: 0 if there is no whole page, if the memory or the place
+        in the file is not aligned to pages, or if the filesystem has no direct writes.
         """
         num_bytes = len(content) - len(content) % PAGE_BYTES
         if not num_bytes or (self._offset | _address(content)) % PAGE_BYTES:

@@ -38,7 +38,7 @@ def _remote_identity(url: str) -> str | None:
 
 
 def size_as_version(size_bytes: int) -> str:
-    """Return a local file's size as the version of its content, to compare between machines.
+    """Return a text with a local file's size, by which machines compare their copies of the file.
 
     Copies of a file have equal sizes but different times of modification.
 

@@ -73,7 +73,10 @@ def list_inputs(
 
 
 def _once(files: Sequence[InputFile]) -> list[InputFile]:
-    """Return each file once, at its first place, even if its folder is spelled in several ways."""
+    """Return each file once, where it occurs first.
+
+    Files are equal even if their folder is spelled in several ways.
+    """
     real: dict[str, str] = {}
     first: dict[tuple[str, str], InputFile] = {}
     for file in files:
@@ -236,7 +239,7 @@ def _look_up(fs: Any, path: str, suffixes: tuple[str, ...]) -> list[dict[str, An
 
 
 def _info(fs: Any, path: str) -> dict[str, Any] | None:
-    """Return fsspec's information about a path; `None` if nothing is there.
+    """Return fsspec's information about a path; `None` if there is no file or folder.
 
     It raises the errors of the lookup, which fsspec's `exists` hides.
     """

@@ -66,7 +66,7 @@ def translated_errors(path: str | Path) -> Iterator[None]:
 
 
 def no_pipe(path: str, flags: int) -> int:
-    """Open a regular file and return its descriptor; an `opener` for `open`.
+    """Open a regular file and return its descriptor; usable as `opener` of the built-in `open`.
 
     Raises `OSError` for links, FIFOs and devices: a FIFO may block for ever, and a link could lead
     to files outside the folder.

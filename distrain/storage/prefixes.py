@@ -131,10 +131,11 @@ def _claimed(url: str) -> Iterator[Claim]:
 
 
 def _found(url: str) -> tuple[OutputState | None, str]:
-    """Return the state and version of an output that this process may make.
+    """Return the state of an earlier output that this process may replace, and the state's version.
 
-    Raises an `OutputError` if the URL is a whole bucket, if another process makes the output, if
-    the output is finished, or if objects are there that are not an output.
+    `(None, "")` if there is none. Raises an `OutputError` if the URL is a whole bucket, if another
+    process makes the output, if the output is finished, or if objects are there that are not an
+    output.
     """
     bucket, _, path = url.partition("://")[2].partition("/")
     if not bucket or not path:

@@ -207,7 +207,7 @@ class SignedRanges:
         return content if len(content) == end - begin else None
 
     def _learn(self, url: str, works: bool) -> None:
-        """Record whether a URL works.
+        """Record whether a signed URL works.
 
         A failed URL is dropped, since it may have expired. If a new URL fails, signed URLs are not
         used for `_REFUSED_FOR_S`.

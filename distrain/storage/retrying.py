@@ -106,7 +106,10 @@ def is_transient(error: BaseException) -> bool:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and its causes, which may form a cycle."""
+    """Yield an error and its causes, the outermost first.
+
+    Each error is yielded once, since causes may form a cycle.
+    """
     seen: set[int] = set()
     link: BaseException | None = error
     while link is not None and id(link) not in seen:

@@ -59,7 +59,7 @@ def started_ticks(pid: int) -> int | None:
 
 @contextlib.contextmanager
 def make_locked(partial: Path) -> Iterator[None]:
-    """Context manager that creates the folder `partial` and holds its lock.
+    """Context manager that creates the unfinished folder `partial` and holds its lock.
 
     The folder has another name until it is locked, so that `partial` is never seen unlocked.
     """
@@ -79,7 +79,10 @@ def make_locked(partial: Path) -> Iterator[None]:
 
 
 def check_not_in_progress(final: Path, own: Path | None = None) -> None:
-    """Raise an `OutputError` if another process is making `final`, except in the folder `own`."""
+    """Raise an `OutputError` if another process is making the folder `final`.
+
+    The unfinished folder `own`, that of this process, is ignored.
+    """
     for folder in _unfinished(final):
         if folder != own and _lock(folder) == "held":
             raise OutputError(
@@ -108,10 +111,10 @@ def remove_left(final: Path, own: Path) -> None:
 
 
 def remove_aside(own: Path) -> None:
-    """Rename a folder to `NAME-removed`, so that late tasks create no files in it, and remove it.
+    """Remove a folder, after renaming it so that late tasks create no files in it.
 
-    Errors are ignored. If it cannot be renamed, because a folder `NAME-removed` exists and is not
-    empty, that folder is removed and `own` stays.
+    Its name becomes `NAME-removed`. Errors are ignored. If it cannot be renamed, because a folder
+    `NAME-removed` exists and is not empty, that folder is removed and `own` stays.
     """
     removed = own.with_name(f"{own.name}-removed")
     with contextlib.suppress(OSError):

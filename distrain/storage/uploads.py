@@ -42,9 +42,9 @@ def uploaded(url: str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def nameless_file(url: str) -> Iterator[Path]:
-    """Context manager of the path of an unlinked temporary file, for the content of a URL.
+    """Context manager of a path to an unlinked temporary file, whose content is for the URL `url`.
 
-    The file never outlives the process. An `OSError` inside becomes an `OutputError`.
+    The file never outlives the process. An `OSError` inside becomes an `OutputError` about the URL.
     """
     try:
         with tempfile.TemporaryFile(prefix="distrain-") as file:
@@ -68,7 +68,8 @@ def _temporary_folder() -> str:
 def send(file: Path, url: str) -> None:
     """Upload a local file to a URL; raises the errors of `uploaded`.
 
-    An object of an unfinished output is uploaded only while its claim holds.
+    A file of an unfinished output is uploaded only while this command's claim on the output is
+    valid.
     """
     claimed = _CLAIMED.fullmatch(url)
     if claimed:  # tasks of a killed command may still run

@@ -1,4 +1,6 @@
-"""Writes an attempt's records, which the coordinator sends to the supervisor of rank 0.
+"""Writes an attempt's records (lines of metrics and events), on the worker of rank 0.
+
+The coordinator sends them to the supervisor of rank 0.
 
 A separate thread writes, since a filesystem may hang.
 """
@@ -55,7 +57,7 @@ class AttemptRecords:
         self._writer.do(lambda: self._append(lines))
 
     def end(self) -> None:
-        """Note that the coordinator has sent the last lines, so that `close` need not wait."""
+        """Record that the coordinator has sent the last lines: `close` need not wait for more."""
         self._ended.set()
 
     async def close(self, timeout_s: float = END_S) -> None:

@@ -23,7 +23,7 @@ STATE_FILE = "state.json"
 
 @dataclass(frozen=True)
 class ProcessId:
-    """Identifies a process; since process ids are reused, its id alone does not."""
+    """Identifies a process, by more than its id, because process ids are reused."""
 
     pid: int
     started_ticks: int  # clock ticks from the machine's boot to its start
@@ -32,9 +32,9 @@ class ProcessId:
 
     @classmethod
     def of(cls, pid: int) -> "ProcessId | None":
-        """Return the identity of the process with an id on this machine.
+        """Return the `ProcessId` of the process with the id `pid` on this machine.
 
-        `None` if there is no such process, or its start time cannot be read.
+        Returns `None` if there is no such process, or its start time cannot be read.
         """
         with contextlib.suppress(OSError):
             started = started_ticks(pid)

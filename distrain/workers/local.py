@@ -83,10 +83,10 @@ _dask_is_quiet = SharedContext(_silence_dask)
 
 _PRELOAD_KEY = "distributed.scheduler.preload"
 _PRELOAD = "distrain.preload"
-"""Installs the coordinator and the dashboard pages of its jobs in the scheduler."""
+"""The module that Dask loads in the scheduler; it adds the coordinator and its dashboard pages."""
 
 ON_REQUEST = "distrain.dashboard-on-request"
-"""A setting of Dask: whether the preload adds a dashboard that is loaded at its first request."""
+"""The name of a Dask setting: whether the dashboard is loaded only at its first request."""
 
 
 def begin_imports() -> None:

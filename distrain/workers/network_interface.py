@@ -11,7 +11,10 @@ from distrain.errors import ClusterError
 from distrain.workers.serve_slurm import INTERFACE_VARIABLE
 
 _OF_GLOO = "GLOO_SOCKET_IFNAME"
-"""gloo's own variable, which takes precedence. With a wrong name, gloo waits without an error."""
+"""gloo's own environment variable for the interface, which takes precedence in gloo.
+
+With a wrong name, gloo waits without an error.
+"""
 
 
 def choose_interface(address: str, environ: Mapping[str, str] = os.environ) -> str | None:

@@ -17,7 +17,7 @@ from distrain.workers.local import (
 
 CONNECT_TIMEOUT_S = 15.0
 SPEAKS_FIRST_S = 2.0
-"""How long to wait for a server's first bytes. A scheduler sends first; other servers may not."""
+"""Seconds to wait for a server's first bytes. A scheduler sends first; other servers may not."""
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from distrain.storage.background import in_thread
 
 GONE = "gone"
 STACKS_WAIT_S = 0.8
-"""How long a process may take to write its stacks; Python's signal takes milliseconds."""
+"""Seconds that a process may take to write its stacks; Python takes milliseconds."""
 
 STACKS_BYTES = 2**16
 

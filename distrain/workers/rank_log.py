@@ -1,8 +1,8 @@
 """Writes a rank's output to a log of bounded size: the beginning and the end are kept.
 
 A rank that prints endlessly must not fill the disk, and neither the rank nor its supervisor's event
-loop may wait for the disk. If too many bytes wait to be written, some are replaced by a note. Every
-byte of the resulting text that is kept is stored under its position in that text
+loop may wait for the disk. If too many bytes wait to be written, some are replaced by a note. The
+files are named such that the position of each kept byte in the whole output is known
 (`distrain.runs.log_bytes`).
 """
 
@@ -116,7 +116,7 @@ class BoundedLog:
 
 
 class RankLogWriter:
-    """A rank's log, which the thread of `writer` writes to the file `path`.
+    """A rank's log, which a background thread writes to the file `path`.
 
     If more than `WAITING_BYTES` wait to be written, bytes are dropped, and the log has a note about
     them.

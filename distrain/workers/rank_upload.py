@@ -111,7 +111,7 @@ class RankUpload:
 
 
 class _Growing:
-    """A growing file, which is uploaded in parts by calls of `put`."""
+    """A file that grows while it is uploaded, in parts; `put(path, data)` uploads a part."""
 
     def __init__(self, path: Path, put: Callable[[Path, bytes], None]):
         self._path, self._put = path, put

@@ -40,9 +40,10 @@ NOTICE_S = 120
 
 
 def life_of(environment: Mapping[str, str]) -> str:
-    """Return an id of this start of a Slurm job, made from Slurm's environment variables.
+    """Return an id of this start of a Slurm job, as a part of file names.
 
-    A job that is requeued keeps its job id, but gets another id here.
+    It is made from Slurm's environment variables. A job that is requeued keeps its job id, but gets
+    another id here.
 
     >>> life_of({"SLURM_JOB_ID": "12"}), life_of({"SLURM_JOB_ID": "12", "SLURM_RESTART_COUNT": "2"})
     ('12-0', '12-2')
@@ -75,7 +76,7 @@ def gpu_of(environment: Mapping[str, str]) -> str:
 
 
 def listening_words(environment: Mapping[str, str]) -> list[str]:
-    """Return the options of `dask scheduler` and `dask worker` for the address to listen on."""
+    """Return the command-line options with which Dask's processes listen on the right address."""
     interface = environment.get(INTERFACE_VARIABLE)
     return ["--interface", interface] if interface else ["--host", address_of_node(environment)]
 

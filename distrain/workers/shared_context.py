@@ -8,9 +8,10 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 class SharedContext:
     """A context manager that several blocks share.
 
-    It is made by `make` and entered when the first block begins, and left when the last open block
-    ends. If instead each block changed and restored the same setting, blocks that do not end in the
-    reverse order of their beginnings would restore the values of other blocks.
+    A block is the body of a `with` statement over `held`. The context is made by `make` and entered
+    when the first block begins, and left when the last open block ends. If instead each block
+    changed and restored the same setting, blocks that do not end in the reverse order of their
+    beginnings would restore the values of other blocks.
     """
 
     def __init__(self, make: Callable[[], AbstractContextManager[object]]):

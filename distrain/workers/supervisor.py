@@ -229,14 +229,17 @@ async def supervise(assignment_text: str) -> int:
 def _has_scheduler(worker: Worker) -> bool:
     """Return True if the worker is connected to its scheduler.
 
-    Otherwise the worker will end, and no further entries of the records arrive.
+    Otherwise the worker will end, and no further records of the attempt arrive.
     """
     comm = worker.batched_stream.comm
     return comm is not None and not comm.closed()
 
 
 def _with_upload(assignment: Assignment, local_directory: str) -> tuple[Assignment, RankUpload]:
-    """Return the assignment with a folder on this worker, and a started upload of that folder."""
+    """Return the assignment with a new folder on this worker for the rank's files.
+
+    Also returns a started upload of that folder to the run folder in the object store.
+    """
     rank, attempt = assignment.world.rank, assignment.attempt
     folder = files_dir(local_directory, assignment.job_id, attempt, rank)
     assignment = replace(assignment, files_dir=str(folder))

@@ -9,14 +9,14 @@ from distrain.workers.shared_context import SharedContext
 
 CHECK_S = 1.0
 START_S = 300.0
-"""How long a worker process may take to start before it is killed and restarted."""
+"""Seconds that a worker process may take to start before it is killed and restarted."""
 GIVE_UP_S = 900.0
-"""How long a worker may be missing before the cluster is closed, if all other workers are idle."""
+"""Seconds a worker may be missing before the cluster is closed, if all other workers are idle."""
 MAX_WAIT_S = 60.0
-"""The longest pause between attempts to start a worker that fails immediately."""
+"""The longest pause, in seconds, between attempts to start a worker that fails immediately."""
 
 _KEEP_NANNIES = {"distributed.deploy.lost-worker-timeout": "1000 days"}
-"""Dask's setting for the time after which it gives up a worker that restarts.
+"""A Dask setting: the time after which Dask gives up a worker that restarts.
 
 The value means never; the default is 15 s.
 """
@@ -29,7 +29,7 @@ def _set_keep_nannies() -> Any:
 
 
 nannies_kept = SharedContext(_set_keep_nannies)
-"""While a block of it is open, Dask keeps the nannies of lost workers."""
+"""A context in which Dask keeps the nannies of lost workers, so that they can be restarted."""
 
 
 class WorkerReplacer:

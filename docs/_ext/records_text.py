@@ -67,6 +67,7 @@ _JSON_TYPES = {
     "None": "null",
     "Any": "any value",
     "object": "any value",
+    "JobState": "string, a [job state](failures.md#job-states)",
 }
 _CODE_1 = (
     "An input cannot be used, an output cannot be written, storage does not answer, or the service "

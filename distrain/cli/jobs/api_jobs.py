@@ -20,7 +20,7 @@ class ApiJobs:
     def list_jobs(
         self, states: Sequence[str], limit: int, filters: Mapping[str, Any]
     ) -> tuple[list[Job], list[dict[str, Any]], bool]:
-        """Return up to `limit` jobs, the newest first; their JSON; and whether an option filters.
+        """Return up to `limit` jobs, the newest first; their JSON; and whether options filter them.
 
         `states` has the values of `--state`, and `filters` those of `--project`, `--owner` and
         `--tag` by name: `project`, `owner` and `tags`, which must be present. The last result is
@@ -39,12 +39,18 @@ class ApiJobs:
         return self.client.find(word)
 
     def status(self, word: str) -> tuple[dict[str, Any], list[str]]:
-        """Return one job as JSON, and as lines for people."""
+        """Return one job as JSON, and as lines for people.
+
+        `word` is its id or the id's beginning.
+        """
         job = self.find(word)
         return {"job": job_json(job)}, job_lines(job)
 
     def cancel(self, found: Job, why: str) -> dict[str, Any]:
-        """Cancel a job unless it has ended; return its `state` and its JSON as `job`."""
+        """Cancel a job unless it has ended; return its `state` and its JSON as `job`.
+
+        `why` is the reason that the job shows.
+        """
         job = found if found.is_final else self.client.cancel(found.id, why=why)
         return {"state": job.state, "job": job_json(job)}
 

@@ -142,7 +142,10 @@ class SchedulerJobs(ApiJobs):
         self._leave(RunRequest(spec, root, job_id, self.address), waits=waits, checks=checks)
 
     def resume(self, word: str, overrides: tuple[str, ...], *, waits: bool) -> None:
-        """Resume a job's run from its newest checkpoint; the run folder must be on this machine."""
+        """Resume a job's run from its newest checkpoint; the run folder must be on this machine.
+
+        `word` is the job's id or its beginning. With `waits`, follow the job to its end.
+        """
         root = self._run_dir(word)
         job_id, spec, resumed = find_run(root, overrides)
         self._leave(RunRequest(spec, root, job_id, self.address, resumed=resumed), waits=waits)
@@ -150,7 +153,10 @@ class SchedulerJobs(ApiJobs):
     def clone(
         self, word: str, overrides: tuple[str, ...], *, waits: bool, job_id: str | None
     ) -> None:
-        """Submit a new job with the spec of job `word`; its run folder is beside that job's."""
+        """Submit a new job with the spec of job `word`; its run folder is beside that job's.
+
+        `overrides` change the spec. With `waits`, follow the job to its end.
+        """
         root = self._run_dir(word)
         spec = load_spec(RunPaths(root).spec, overrides)
         job_id = job_id or new_job_id(spec.name)
@@ -160,8 +166,8 @@ class SchedulerJobs(ApiJobs):
         """Return the address of the scheduler's page of all jobs.
 
         Args:
-            word: A job's id or its beginning. Only checked: an unknown job is an error. `None`
-                checks nothing.
+            word: A job's id or its beginning. The page is the same for all jobs, so the job is only
+                checked to exist; `None` checks nothing.
 
         Raises:
             ClusterError: The scheduler has no dashboard.
@@ -180,7 +186,10 @@ class SchedulerJobs(ApiJobs):
         return f"{link.removesuffix('/status')}/training"
 
     def _run_dir(self, word: str) -> Path:
-        """Return a job's run folder; raise `InputError` if it is not on this machine."""
+        """Return the run folder of a job, given by its id or the id's beginning.
+
+        Raises `InputError` if the folder is not on this machine.
+        """
         job = self.find(word)
         root = Path(job.run_dir)
         if not (job.run_dir and root.is_dir()):
@@ -192,7 +201,7 @@ class SchedulerJobs(ApiJobs):
         return root
 
     def _leave(self, run: RunRequest, *, waits: bool, checks: bool = False) -> None:
-        """Submit a run. With `waits`, follow it to its end, otherwise print how to follow it.
+        """Submit a run; with `waits`, follow it to its end, otherwise print how to follow it.
 
         With `checks`, a worker checks the data first. Raises `InputError` for a backend other than
         Dask.

@@ -155,10 +155,9 @@ class ServiceJobs(ApiJobs):
         return f"{address.base_url}/jobs" + (f"/{self.client.find(word).id}" if word else "")
 
     def finish(self, job: Job, what: str, *, waits: bool, follows: bool = False) -> None:
-        """Print `job ID WHAT`; then, with `waits` or `follows`, wait for the job's end.
+        """Print that a job is submitted, resumed, ...; with `waits` or `follows`, wait for its end.
 
-        With `follows`, its progress is printed. `what` completes the sentence, such as "is
-        submitted".
+        The printed sentence is `job ID WHAT`. With `follows`, the job's progress is printed.
         """
         how = self.how_to_follow(job.id)
         if_interrupted(f"job {job.id} {what} and continues without this command; {how}")
@@ -172,7 +171,10 @@ class ServiceJobs(ApiJobs):
             print_remark(how)
 
     def _check_data(self, spec: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-        """Have a worker check a job's data; print its notes, and raise an error for mistakes."""
+        """Have a worker check a job's data; print its notes, and raise an error for mistakes.
+
+        `asked` has further arguments of `Client.submit`, such as the cluster.
+        """
         print_remark(
             "a worker checks the data, which may wait for a free one; nothing has been submitted "
             "yet"

@@ -86,8 +86,9 @@ def clone(
 ) -> None:
     """Submit a new job with the spec of JOB, changed by --set.
 
-    JOB is a job's id, or its beginning. The new job starts at step 0, in its own run folder. With
-    --scheduler the new run folder is beside that of JOB, which must be on this machine.
+    JOB is a job's id, or its beginning. The new job starts at step 0, in its own run folder. A
+    service's job stays in JOB's project and cluster. With --scheduler the new run folder is beside
+    that of JOB, which must be on this machine.
 
     \b
     Examples:

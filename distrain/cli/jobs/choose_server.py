@@ -33,7 +33,10 @@ class JobServer:
 
     @contextmanager
     def jobs(self, for_s: float | None = None) -> Iterator[Any]:
-        """Yield the `SchedulerJobs` or `ServiceJobs` of this place; `for_s` as in `service_at`."""
+        """Yield the job commands for this service or scheduler: `ServiceJobs` or `SchedulerJobs`.
+
+        `for_s` is as in `service_at`.
+        """
         with ExitStack() as stack:  # imported here, so that help loads neither
             if self.is_service:
                 from distrain.cli.jobs.at_service import ServiceJobs

@@ -57,15 +57,16 @@ def command(
     before the service has answered, it prints the job's id. Repeat the command with --id ID:
     nothing is submitted twice.
 
-    With --wait or --follow, Ctrl-C ends this command but not the job. The exit code is then that of
-    the job's end: 0, 100 if it failed, 103 if it was cancelled.
+    With --wait or --follow, the exit code is that of the job's end: 0, 100 if it failed, 103 if it
+    was cancelled. Ctrl-C ends this command, with the exit code 130, but not the job.
 
     With --check a worker first reads the files' footers and checks paths and model. This takes some
     seconds, and needs a running cluster with a free worker. Without --check, the job's first
     attempt fails if the workers cannot read a file. With --check the exit code is 1 for mistakes,
     69 if no worker could check.
 
-    With --scheduler, this command does the same as `distrain train --detach`.
+    With --scheduler, this command submits like `distrain train --detach`, with further options:
+    --check, --wait, --follow, --priority, --tag and --id.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`distrain ensemble`: averages several runs' models into one run."""
+"""`distrain ensemble`: combines runs into one that predicts the mean of their predictions."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,10 +45,10 @@ def command(
     threads: int,
     overwrite: bool,
 ) -> None:
-    """Average several runs' models, measure the result, and write it as a run.
+    """Combine several runs into one that predicts the mean of their predictions; measure it.
 
-    Each RUN is a run folder or its model folder. The runs may differ in seeds, models and
-    training settings; targets, columns and ids must be the same.
+    Each RUN is a run folder or its model folder. The runs may differ in seeds, models and training
+    settings; targets, columns and ids must be the same.
 
     With --seeds and SPEC.yaml, a job spec, the command trains the runs first. Repeat the command to
     continue interrupted runs; finished runs are not trained again.

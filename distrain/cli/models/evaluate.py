@@ -285,7 +285,11 @@ def _training_rows(
     raw: "RawOptions",
     progress: WorkProgress,
 ) -> "Dataset":
-    """Open the rows of `--drift` until the stack is closed; `raw` is that of DATA."""
+    """Open the rows of `--drift`, to which DATA is compared; they are closed with the stack.
+
+    `raw` has the options for raw rows, the same as for DATA. `train` are the rows' files, and
+    `saved` the model, whose workflow prepares raw rows.
+    """
     from distrain.predict.raw_rows import rows_for_model
 
     raw = replace(raw, is_raw=None)  # --raw and --prepared are about DATA

@@ -39,7 +39,7 @@ def settings_options(function: Function) -> Function:
 def with_settings(function: Callable[..., None]) -> Callable[..., None]:
     """Add `--config` and `--data-dir`; the command gets the service's settings as `settings`.
 
-    If the command has an option `--port`, its value is part of the settings, too.
+    A value of the command's option `--port`, if it has one, becomes part of the settings.
     """
 
     @wraps(function)

@@ -261,7 +261,7 @@ def _check_options(context: click.Context, is_table: bool) -> None:
 def _refuse_table_options(
     context: click.Context, sources: tuple[str, ...], of_table: dict[str, Any]
 ) -> None:
-    """Raise an error if the target of a table is missing, or if options need a table."""
+    """Raise an error if a table has no target, or if options are given that need a table."""
     from distrain.jobs.spec.load import is_named_as_table
 
     if any(map(is_named_as_table, sources)):
@@ -332,7 +332,10 @@ def _valid_of(words: tuple[str, ...]) -> Any:
 
 
 def _left_behind(spec: "JobSpec", root: Path) -> str:
-    """Return what to print if the command is interrupted and the job has not ended."""
+    """Return the end of an interrupted command's message: what happens to the job now.
+
+    It also has the command that resumes or lists the job. `root` is the run folder.
+    """
     resume = command_line("train", "--resume", root)
     if spec.resources.backend != "dask":  # it trained in this process
         return f"the job ended with this command; resume it: {resume}"

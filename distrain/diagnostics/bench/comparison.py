@@ -51,10 +51,11 @@ def _key(measure: Measure) -> tuple[str, str, str, int]:
 
 
 def _usual_errors(measures: Sequence[Measure]) -> Mapping[tuple[str, int], float]:
-    """Return the median of the places' relative standard errors, by name and size of the measure.
+    """Return the usual relative standard error of each measure, by its name and size.
 
-    `find_changes` assumes at least this error for each place. The few repetitions of a place may
-    agree by chance; without the minimum, some of hundreds of links would seem changed.
+    It is the median over the measured places (nodes, links, ...). `find_changes` assumes at least
+    this error for each place. The few repetitions of a place may agree by chance; without the
+    minimum, some of hundreds of links would seem changed.
     """
     errors: dict[tuple[str, int], list[float]] = defaultdict(list)
     for measure in measures:

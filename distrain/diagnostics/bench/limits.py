@@ -12,12 +12,13 @@ _COMPUTE = ("forward_backward", "optimizer")
 
 
 def find_limits(bench: Bench) -> dict[str, float]:
-    """Return the seconds that each resource takes in the step on the most ranks, longest first.
+    """Return the seconds that each resource takes in a training step, longest first.
 
-    The resources are `CPU` or `GPU`, `network`, `loader`, `copies` and `uneven ranks`; those that
-    take no time are omitted. The time of `network` is the shortest exchange of any rank, and that
-    of `uneven ranks` is by how much the median exchange is longer. The other times are medians over
-    the ranks; that of `loader` is at least `_loading_s`. Returns {} if no step was measured.
+    The step is that on the most ranks. The resources are `CPU` or `GPU`, `network`, `loader`,
+    `copies` and `uneven ranks`; those that take no time are omitted. The time of `network` is the
+    shortest exchange of any rank, and that of `uneven ranks` is by how much the median exchange is
+    longer. The other times are medians over the ranks; that of `loader` is at least `_loading_s`.
+    Returns {} if no step was measured.
     """
     step = bench.largest_step
     if step is None:

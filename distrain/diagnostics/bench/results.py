@@ -21,7 +21,10 @@ Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 @dataclass(frozen=True)
 class Measure:
-    """Repeated measurements of one quantity at one place."""
+    """Repeated measurements of one quantity at one place.
+
+    A place is a node, a GPU, a link, or several ranks.
+    """
 
     name: str  # such as `host.triad`, `all_to_all.off_node`, `link`
     place: str  # such as `node a`, `rank 3`, `link a > b`; "" for the whole cluster
@@ -97,7 +100,7 @@ class Bench:
 
 @dataclass(frozen=True)
 class BenchFinding:
-    """A difference or a fault that a bench shows."""
+    """A difference or a fault that the results of a bench show."""
 
     name: str  # the measure, or what is wrong
     place: str  # the node, rank, GPU or link; "" for the whole cluster

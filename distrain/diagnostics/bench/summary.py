@@ -71,7 +71,8 @@ def scaling_lines(bench: Bench) -> list[str]:
 def measure_lines(bench: Bench) -> list[str]:
     """Return a line for each measure: the median over places, and the worst place.
 
-    If a place was measured with several message or file sizes, only its best median counts.
+    A place is a node, a GPU or a link. If it was measured with several message or file sizes, only
+    its best median counts.
     """
     best: dict[str, dict[str, Measure]] = {}
     for measure in bench.measures:

@@ -20,10 +20,10 @@ _SLOWER = 0.95
 
 
 def find_troubles(bench: Bench) -> Iterator[BenchFinding]:
-    """Yield faulty GPUs, GPUs that get more than 5 % slower under load, and differences of nodes.
+    """Yield findings on faulty GPUs, GPUs that slow down under load, and nodes that differ.
 
-    Nodes differ if their GPUs have other types, drivers or ECC modes, or if they have other numbers
-    of GPUs.
+    GPUs slow down if they get more than 5 % slower. Nodes differ if their GPUs have other types,
+    drivers or ECC modes, or if they have other numbers of GPUs.
     """
     for node in bench.inventory:
         for index, gpu in enumerate(node.get("gpu_facts", ())):
@@ -40,7 +40,7 @@ def find_troubles(bench: Bench) -> Iterator[BenchFinding]:
 
 
 def find_remarks(bench: Bench) -> Iterator[BenchFinding]:
-    """Yield the nodes where two loader threads are more than 5 % slower than one."""
+    """Yield remarks on nodes where two loader threads are more than 5 % slower than one."""
     rates = {(m.name, m.place): m.median for m in bench.measures}
     for (name, place), rate in rates.items():
         one_thread = rates.get(("loader.threads_1", place), 0.0)

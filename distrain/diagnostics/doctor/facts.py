@@ -113,7 +113,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class FolderSeen:
-    """The folder of runs, which all processes should share, as one process sees it."""
+    """The folder of runs as one process sees it; all processes should see the same folder."""
 
     trouble: str = ""  # the error when writing there; "" for none
     free_bytes: int = 0
@@ -135,8 +135,8 @@ class DataSeen:
 class Link:
     """A tested connection; `trouble` is its error, or "" if it worked.
 
-    If `rendezvous` is true, the target is the scheduler, at a port for the attempts' rendezvous
-    stores.
+    With `rendezvous`, the target is one of the scheduler's ports for the stores through which ranks
+    find each other.
     """
 
     source: ProcessPlace
@@ -193,7 +193,10 @@ def warning(check: str, places: tuple[ProcessPlace, ...], fact: str, mend: str) 
 
 
 def by_value(values: Mapping[ProcessPlace, str]) -> dict[str, tuple[ProcessPlace, ...]]:
-    """Return the places with each value, by value; the value of the most places comes first."""
+    """Return the processes with each value, by value.
+
+    The value of the most processes comes first.
+    """
     grouped: dict[str, list[ProcessPlace]] = {}
     for place, value in sorted(values.items()):
         grouped.setdefault(value, []).append(place)

@@ -174,7 +174,7 @@ def judge_folders(seen: ClusterFacts) -> Iterator[Finding]:
 def _apart(seen: ClusterFacts, writers: Mapping[ProcessPlace, FolderSeen]) -> Iterator[Finding]:
     """Yield findings on processes for which `run_root` is another folder than for most processes.
 
-    `writers` are the processes that could write there.
+    `writers` are the processes that could write a file there, with what they see of the folder.
     """
     left = set(writers)
     groups: list[set[ProcessPlace]] = []
@@ -205,7 +205,7 @@ def _of_workers(check: str, places: tuple[ProcessPlace, ...], fact: str, mend: s
 def judge_data(seen: ClusterFacts) -> Iterator[Finding]:
     """Yield findings on processes that cannot list the data, or see other files than most.
 
-    Processes with the same trouble, or with the same files, share a finding.
+    Processes with the same error, or with the same files, share a finding.
     """
     for trouble, places in by_value({p: d.trouble for p, d in seen.data.items()}).items():
         if trouble:

@@ -68,10 +68,10 @@ def _rendezvous(seen: ClusterFacts) -> Iterator[Finding]:
 
 
 def _alone(place: ProcessPlace, links: list[Link]) -> bool:
-    """Return True if the place itself seems unreachable, rather than a single connection to it.
+    """Return True if a process itself seems unreachable, rather than a single connection to it.
 
     That is so if at least two hosts tried to connect to it, all of them failed, and a connection to
-    another place worked.
+    another process worked.
     """
     tried = [link for link in links if link.target == place]
     others_reach = any(not link.trouble for link in links if link.target != place)

@@ -245,7 +245,7 @@ def _run(*words: str) -> str:
 
 
 async def leave_file(folder: str, name: str) -> dict[str, Any]:
-    """Write a file that contains its own name; return fields of `FolderSeen`.
+    """Write a file that contains its own name, for `find_files`; return fields of `FolderSeen`.
 
     These are `filesystem`, `free_bytes` and, if the file could not be written, `trouble`.
     """
@@ -253,7 +253,11 @@ async def leave_file(folder: str, name: str) -> dict[str, Any]:
 
 
 async def find_files(folder: str, names: list[str]) -> list[str]:
-    """Return the names of `names` whose files are in the folder and contain their own name."""
+    """Return those of `names` that exist in `folder` as files with exactly their name as text.
+
+    Each process has written one such file with `leave_file`; so the doctor tests whether all
+    processes see the same folder.
+    """
     return list(await in_thread(lambda: [name for name in names if _is_there(folder, name)]))
 
 

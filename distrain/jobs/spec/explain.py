@@ -102,7 +102,7 @@ def _is_of_type(item: Any) -> bool:
 
 
 def _any_of(errors: Sequence[Any]) -> str:
-    """Return one message for the errors of a union's types, with what each type accepts.
+    """Return one message for the errors of a union's types, with the values that each type takes.
 
     >>> _any_of([{"type": "bool_type"}, {"type": "literal_error", "ctx": {"expected": "'auto'"}}])
     "true or false or 'auto' is needed"
@@ -274,9 +274,10 @@ def _name(kind: Any) -> str:
 
 
 def _inside(place: Any, part: Any) -> Any:
-    """Return the type of the value at key `part` of a section, mapping or list type `place`.
+    """Return the type of the value at key `part` of a section, mapping or list.
 
-    `None` if `place` is another type, or has no such key.
+    `place` is the type of that section, mapping or list. `None` if it is another type, or has no
+    such key.
     """
     if isinstance(place, type) and issubclass(place, BaseModel):
         by_key = {field.alias or name: field for name, field in place.model_fields.items()}

@@ -15,7 +15,7 @@ MOST_LAYERS = 1024
 
 
 def _no_truth_value(value: object) -> object:
-    """Return a value, but raise `ValueError` for a boolean.
+    """Return a field's value unchanged; raise `ValueError` for a boolean.
 
     Since `True` is 1 in Python, `num_ranks: yes` would otherwise train on one rank.
     """

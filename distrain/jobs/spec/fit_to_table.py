@@ -16,10 +16,12 @@ Early stopping usually ends the training sooner.
 
 _MOST_EPOCHS = 60
 _SEEN_OFTEN = 50
-"""With this many rows per id of the column with most ids, a second epoch does not overfit ids."""
+"""The least rows per id of the column with most ids for which a second epoch does not overfit
+ids.
+"""
 
 _SEEN_OFTEN_OF_CLASSES = 5
-"""The same number for a multiclass target, whose labels say more than those of two classes."""
+"""`_SEEN_OFTEN` for a multiclass target, whose labels contain more information than binary ones."""
 
 _SMALLER_OF_ONE_PASS = 2
 _LEAST_BATCH = 32
@@ -33,7 +35,7 @@ _VALIDATIONS = 4
 _JUDGES = {"binary": "log_loss", "regression": "rmse", "multiclass": "log_loss"}
 _ONCE = {"kind": "adagrad", "lr": 0.02}
 _OFTEN = {"kind": "adamw", "lr": 0.001, "weight_decay": 0.1}
-"""`_ONCE` is the optimizer for one epoch, `_OFTEN` for several epochs, which overfit more."""
+"""The optimizer for several epochs, which overfit more than one; `_ONCE` is that for one epoch."""
 
 _PIECES = 12
 _DROPOUT = 0.2
@@ -188,10 +190,10 @@ def fit_to(
 
 
 def follow_length(train: dict[str, Any], values: Mapping[str, Any]) -> None:
-    """Keep the decay of the learning rate in the second half of the steps, in place.
+    """Adapt the learning rate's decay to a changed number of steps: it begins after half of them.
 
     Args:
-        train: The section `train` that `fit_to` wrote.
+        train: The section `train` that `fit_to` wrote; changed in place.
         values: The values that the user sets in it. `epochs`, `global_batch_size` and `max_steps`
             change the number of steps.
     """

@@ -80,7 +80,7 @@ def parse_spec(
 def check_overrides(overrides: Iterable[str], kind: str | None = None) -> None:
     """Check `section.field=value` overrides before the rest of the spec is known.
 
-    Only mistakes of the overrides themselves are found: unknown fields and unsuitable values.
+    Only mistakes in the overrides themselves are reported: unknown fields and unsuitable values.
 
     Args:
         overrides: The overrides.
@@ -132,7 +132,9 @@ def plain(document: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def flat(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the values of a nested document by their dotted names; an empty mapping is a value.
+    """Return the values of a nested document by their dotted names, which begin with `prefix`.
+
+    An empty mapping is a value.
 
     >>> flat({"name": "a", "train": {"optimizer": {"lr": 0.1}}})
     {'name': 'a', 'train.optimizer.lr': 0.1}
@@ -349,7 +351,8 @@ class _Refused(ValueError): ...
 def _expanded_size(node: Any, known: dict[int, int | None]) -> int:
     """Return the number of values of a YAML node with all its aliases expanded.
 
-    Raises `_Refused` if the node contains itself, or has more than `MOST_VALUES` values.
+    Raises `_Refused` if the node contains itself, or has more than `MOST_VALUES` values. `known`
+    caches the sizes of nodes by their ids.
     """
     if isinstance(node.value, str):
         return 1

@@ -48,9 +48,10 @@ def decays_within(steps: int, schedule: ScheduleSpec) -> bool:
 
 
 def decaying_course(spec: JobSpec, steps: int = LARGEST) -> tuple[str, str] | None:
-    """Return the field and the value of a decay, such as `train.schedule.decay` and `linear`.
+    """Return the field and the value of a decay of the learning rate.
 
-    `None` if no learning rate of the first `steps` steps depends on the job's length.
+    They are, for example, `train.schedule.decay` and `linear`. `None` if no learning rate of the
+    first `steps` steps depends on the job's length.
     """
     train = spec.train
     for field, course in (("schedule", train.schedule), ("table_schedule", train.table_schedule)):

@@ -59,7 +59,7 @@ class ColumnTest:
 
 @dataclass(frozen=True)
 class Joined:
-    """Several conditions: all must hold (`and`), or at least one (`or`)."""
+    """Several conditions of a filter: all must hold (`and`), or at least one (`or`)."""
 
     word: Literal["and", "or"]
     conditions: "tuple[Condition, ...]"
@@ -69,7 +69,7 @@ Condition: TypeAlias = ColumnTest | Joined
 
 
 def parse_filter(text: str) -> Condition:
-    """Parse a filter; a `not` before `and`, `or` is moved to the single tests.
+    """Parse the text of a filter, and return its condition; a `not` is moved to the single tests.
 
     >>> parse_filter("not (age > 18 and city in ('Bonn',))").word
     'or'

@@ -134,9 +134,10 @@ def _unused_options(kind: TargetKind, task: TaskSpec) -> Iterator[str]:
 
 
 def _column(schema: Schema, name: str, tags: tuple[str, ...]) -> ColumnSchema:
-    """Return the schema's column `name`, or a new one, with `tags` instead of tags of roles.
+    """Return the schema's column `name`, or a new one, with the given tags.
 
-    Tags of the target's kind are replaced, too; other tags stay.
+    `tags` replace the column's tags of roles (target, weight) and of a target's kind; other tags
+    stay.
     """
     found = schema[name] if name in schema else ColumnSchema(name)
     others = (tag for tag in found.tags if tag not in _ROLES and tag not in _KINDS)

@@ -25,9 +25,9 @@ class BucketFile:
 
     The kernel frees the file at `close`, or when the process ends, even if it is killed.
 
-    A bucket consists of several segments, so `reserve` may return several runs for it. In memory is
-    only the segment of each bucket that is not full yet; `commit` writes full segments to the file.
-    Disk space for all rows is reserved at the start.
+    A bucket consists of several segments, so `reserve` may return several runs (ranges of rows in a
+    segment) for it. Only the segment of each bucket that is not full yet is in memory; `commit`
+    writes full segments to the file. Disk space for all rows is reserved at the start.
 
     Args:
         sizes: The number of rows of each bucket, by its number.

@@ -26,7 +26,7 @@ _STAGED_BYTES = 256 << 20
 
 
 def stored_row_bytes(num_columns: int) -> int:
-    """Return the bytes of a row with `num_columns` flat columns in a bucket, with its key.
+    """Return the bytes of a row with `num_columns` flat columns in a bucket, with its sort key.
 
     >>> stored_row_bytes(40)
     168
@@ -72,13 +72,16 @@ class Run(NamedTuple):
 
 
 class Slabs:
-    """Keeps the memory of the last closed `BucketMemory` for the next one."""
+    """Keeps the memory of the last closed `BucketMemory`, and gives it to the next one."""
 
     def __init__(self) -> None:
         self._idle: deque[Cells] = deque(maxlen=1)
 
     def take(self, cells: int) -> Cells:
-        """Return uninitialised memory of at least `cells` cells, from `give_back` if possible."""
+        """Return uninitialised memory of at least `cells` cells of 4 bytes.
+
+        Reuses the memory that `give_back` received, if it suffices.
+        """
         with contextlib.suppress(IndexError):
             idle = self._idle.popleft()
             if len(idle) >= cells:
@@ -131,11 +134,11 @@ class BucketMemory:
     def commit(self, runs: Sequence[Run]) -> None: ...
 
     def keys(self, bucket: int) -> NDArray[np.uint64]:
-        """Return the keys of a bucket's rows, `[rows]`, in the order of storage."""
+        """Return the random sort keys of a bucket's rows, `[rows]`, in the order of storage."""
         return self._segments[bucket].keys
 
     def columns(self, bucket: int) -> Cells:
-        """Return the cells of a bucket, `[columns, rows]`, in the order of storage.
+        """Return the values of a bucket's rows, `[columns, rows]`, in the order of storage.
 
         They are valid until the same thread reads another bucket.
         """

@@ -38,7 +38,7 @@ from distrain.loader.partition.wanted_columns import WantedColumn
 from distrain.loader.reading.reader import Expected, ReaderKind
 
 LEAST_BUCKET_ROWS = 65_536
-"""The maximum mean number of rows of a bucket, for tables of up to half a billion rows.
+"""The maximum mean number of rows of a bucket, in tables of up to half a billion rows.
 
 A column of a bucket should fit in a CPU cache while its rows are read in order, and the rows of a
 row group for one bucket should fill cache lines. In larger tables, buckets are larger.
@@ -108,15 +108,15 @@ class Buckets:
         return sizes
 
     def expected_sizes(self) -> NDArray[np.int64]:
-        """Return approximate sizes, `[count]`, as if all buckets were equally large."""
+        """Return approximate `sizes`, `[count]`, as if all buckets were equally large."""
         bounds = np.arange(self.count + 1, dtype=np.int64) * self.num_rows // self.count
         return np.diff(bounds)
 
     @staticmethod
     def chunks(sizes: NDArray[np.int64], plan: EpochPlan) -> Chunks:
-        """Return the epoch's order as chunks of one bucket each, without empty buckets.
+        """Return the chunks of a full shuffle, one for each bucket that is not empty, in order.
 
-        `sizes` has the rows of each bucket.
+        `sizes` has the number of rows of each bucket.
 
         All lanes traverse the chunks forwards, as if all were one chunk (see `lane_pieces`).
         """
@@ -146,7 +146,7 @@ class FirstPass:
         pool: Executor,
         is_cancelled: Callable[[], bool],
     ) -> tuple[EpochWork, BucketBackend] | None:
-        """Write the rank's rows to buckets; return a work and a backend that read the buckets.
+        """Write the rank's rows to buckets; return an `EpochWork` and a backend that read them.
 
         Waits until `pool` has decoded all row groups. Returns `None` if `is_cancelled` returned
         True meanwhile. Raises the errors of reading, and an `OutputError` of the buckets' file.
@@ -198,7 +198,7 @@ def _run_all(
     is_cancelled: Callable[[], bool],
     report_done: Callable[[int], None],
 ) -> bool:
-    """Run all tasks, a few at a time, in `pool`; return False if cancelled before the end.
+    """Call `run` for all tasks, a few at a time, in `pool`; return False if cancelled meanwhile.
 
     Waits for all tasks that were begun, also if it is cancelled or a task fails; then raises the
     error. `report_done` gets the number of leading tasks that are done.
@@ -222,9 +222,10 @@ def _run_all(
 
 
 class _Scatter:
-    """Writes the rows of one row group, with their keys, to the buckets in `needed`.
+    """Writes the rows of a row group, with their sort keys, to the buckets that the rank needs.
 
-    When called, `first` is the number in the table of the row group's first row.
+    `needed` has the numbers of these buckets as keys. When the object is called, `first` is the
+    number in the table of the row group's first row.
     """
 
     def __init__(
@@ -281,7 +282,10 @@ class _BucketGroups(LazySequence[RowGroup]):
 
 
 class BucketBackend:
-    """Fills batches with rows of buckets; `inner` creates and finishes the batches."""
+    """The backend of a full shuffle: fills batches from buckets instead of row groups.
+
+    `inner` creates and finishes the batches.
+    """
 
     num_lists = 0
 

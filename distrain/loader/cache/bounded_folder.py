@@ -120,7 +120,7 @@ class BoundedFolder:
         return total, removed
 
     def _files(self) -> list[tuple[int, str, int]]:
-        """Return last access (ns), path and size of each file.
+        """Return the last access (ns), the path and the size (bytes) of each file.
 
         Removes temporary files that are older than `_LEFTOVER_AGE_S`.
         """

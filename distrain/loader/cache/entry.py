@@ -53,7 +53,7 @@ _COLUMNS_AT_A_TIME = 12
 
 
 class EntryWriter:
-    """Writes one entry to a new file: `add` writes columns, and `finish` the index.
+    """Writes one entry to a new file: `add` writes columns, and `finish` the index after them.
 
     Without the index the file is not an entry, so the caller renames it to its final name only
     after `finish`.
@@ -196,10 +196,10 @@ class EntryFile:
         return _identity(os.stat(self.path)) == self.identity
 
     def read(self, first: int) -> Iterator[DecodedColumns]:
-        """Yield the columns from number `first` on: flat columns in groups, then each list column.
+        """Yield the columns from number `first` on: some flat columns at a time, then the lists.
 
-        Flat columns are in the thread's reusable memory. Raises a `DataError` if a checksum is
-        wrong.
+        Flat columns are in memory that the calling thread reuses for the next ones. Raises a
+        `DataError` if a checksum is wrong.
         """
         for begin in range(first, len(self.cells), _COLUMNS_AT_A_TIME):
             some = self.cells[begin : begin + _COLUMNS_AT_A_TIME]
@@ -311,7 +311,10 @@ def _dtype_of(column: WantedColumn) -> np.dtype[Any]:
 
 
 def _kept(column: WantedColumn, values: NDArray[Any]) -> NDArray[Any] | None:
-    """Return the values in the type for storage; `None` if bad values might become valid ones."""
+    """Return values in the type in which an entry stores them.
+
+    Returns `None` if that could turn an invalid value into a valid one.
+    """
     dtype = _dtype_of(column)
     lossless = np.can_cast(values.dtype, dtype, "safe")
     if not lossless and unusable(column, values).any():

@@ -140,7 +140,10 @@ class RowGroupCache:
         return hashlib.blake2b(key, digest_size=16).hexdigest() + _SUFFIX
 
     def _found(self, name: str, num_rows: int, first: int) -> Iterator[DecodedColumns]:
-        """Yield an entry's columns from number `first` on; fewer or none if it cannot be used."""
+        """Yield the columns of the entry `name` from number `first` on.
+
+        Yields fewer columns, or none, if the entry is missing or damaged.
+        """
         inode = None
         try:
             file = self._file(name, num_rows)
@@ -182,9 +185,10 @@ class RowGroupCache:
     def _keeping(
         self, parts: Iterator[DecodedColumns], name: str, group: RowGroup, fingerprint: str
     ) -> Iterator[DecodedColumns]:
-        """Yield a row group's columns unchanged, and write them to an entry.
+        """Yield a row group's decoded columns unchanged, and also write them to a new entry.
 
-        If writing fails, or the file was replaced meanwhile, there is no entry; nothing is raised.
+        If writing fails, or the source file was replaced meanwhile, no entry is added, and no error
+        is raised.
         """
         with contextlib.ExitStack() as stack:
             partial, entry = self._begin(stack)

@@ -68,7 +68,10 @@ class Channel:
         return item
 
     def take_last(self) -> Item:
-        """Like `get`, but without freeing space: the producer makes no other batch in its place."""
+        """Return the next item like `get`, but do not let the producer make another batch for it.
+
+        Call it for the last batch that is needed.
+        """
         return End() if self._closed else self._items.get()
 
     def is_closed(self) -> bool:

@@ -51,17 +51,17 @@ class CudaStreams:
         return torch.cuda.stream(self.side)
 
     def mark(self) -> torch.cuda.Event:
-        """Return an event at the end of the side stream's work so far."""
+        """Return an event that completes after all work queued on the side stream so far."""
         # `blocking`: a thread that waits for the event sleeps instead of polling.
         event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
         event.record(self.side)
         return event
 
     def follow(self, event: torch.cuda.Event, memory: Sequence[Tensor]) -> None:
-        """Make the calling thread's current stream wait for the event; the thread does not wait.
+        """Make the calling thread's current stream wait for an event; the thread does not wait.
 
-        `memory` was allocated on the side stream. After it is dropped, torch reuses it only when
-        the work that was queued on the current stream until then is done.
+        `memory` are tensors that were allocated on the side stream. When they are dropped, torch
+        reuses their memory only after the work that was queued on the current stream until then.
         """
         current = torch.cuda.current_stream(self.device)
         current.wait_event(event)

@@ -2,8 +2,8 @@
 
 A pool of threads loads row groups in a fixed order, and each thread writes the rows to their final
 places in the batches of the coming steps. One thread (`produce`) delivers batches in the order of
-steps: a batch is complete when all loads of its step are done. The order in which threads decode
-does not affect the batches, so any number of threads gives the same stream.
+steps: a batch is complete when all loads of its step are done (see `loads_ahead.py`). The order in
+which threads decode does not affect the batches, so any number of threads gives the same stream.
 """
 
 from __future__ import annotations

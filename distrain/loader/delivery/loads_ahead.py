@@ -1,4 +1,7 @@
-"""The work of an epoch; loads row groups ahead of the current step, also for the next epoch."""
+"""The work of an epoch; loads row groups ahead of the current step, also for the next epoch.
+
+A *load* is the reading of those rows of one chunk that the rank needs (`filling.schedule.Load`).
+"""
 
 from __future__ import annotations
 
@@ -49,9 +52,9 @@ class Backend(Protocol):
     def load(
         self, group: RowGroup, assignment: RowAssignment, batches: Sequence[OpenBatch[Any]]
     ) -> None:
-        """Write a row group's rows to `batches`, which has the batch of each run of `assignment`.
+        """Read a row group, and write its rows to batches as `assignment` says. Thread-safe.
 
-        Thread-safe.
+        `batches` has the batch for each run of `assignment`.
         """
         ...
 
@@ -93,9 +96,10 @@ Preparation = Callable[
 
 
 BeginWork = Callable[[EpochWork], tuple[EpochWork, Backend] | None]
-"""Creates a work's backend and runs its first pass, which may replace both.
+"""Returns the work, and a backend for it.
 
-Returns `None` if the first pass was cancelled.
+If the rows go through buckets, it first fills the buckets, and both results are for reading them.
+Returns `None` if that was cancelled.
 """
 
 
@@ -235,9 +239,10 @@ class LoadsAhead:
             task.epoch.count_done()
 
     def drop(self) -> None:
-        """Drop all tasks, whose reference cycles would keep batches alive, and stop prefetching.
+        """Drop the loads that have not begun, and stop prefetching.
 
-        Loads that the pool has received are not cancelled here.
+        Their reference cycles would keep batches alive. Loads that the thread pool has received are
+        not cancelled here.
         """
         if self._tasks is not None:
             self._tasks.close()

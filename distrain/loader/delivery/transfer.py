@@ -105,9 +105,9 @@ def new_delivery(streams: CudaStreams | None, transforms: Sequence[Transform]) -
 
 
 class Moved(NamedTuple):
-    """A copied item, the tensors of its memory on the target, and the tensors that were copied.
+    """The result of `move`: the item on the GPU, the tensors of its memory, and their sources.
 
-    `sources` must be kept alive until the copies are complete.
+    `sources`, the tensors that were copied, must be kept alive until the copies are complete.
     """
 
     item: Any

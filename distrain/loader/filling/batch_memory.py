@@ -150,7 +150,7 @@ class BatchLayout:
 
 
 class BlockPool:
-    """Lends blocks `[columns, rows]` of 4-byte cells, and reuses them when they are dropped.
+    """Lends the memory of batches, blocks `[columns, rows]` of 4-byte cells, and reuses it.
 
     New memory costs a page fault every 4 KiB, a tenth of the loader's work; a reused block causes
     none. Any thread may borrow a block. A block returns to the pool when no reference to the block,
@@ -202,12 +202,12 @@ class BlockPool:
 
 
 def _new_cells(count: int) -> NDArray[np.int32]:
-    """Return new memory for cells; a large one is returned to the system when it is dropped.
+    """Return new memory for `count` values of 4 bytes; a small array is not initialised.
 
-    Small ones are not initialized. Raises `MemoryError` if the system has no memory.
-
+    A large array is mapped with `mmap`, so its memory returns to the system when it is dropped.
     malloc keeps fragments of memory that several threads allocate and others free: a process that
-    made a loader for each epoch held the memory of five loaders after a few epochs.
+    made a loader for each epoch held the memory of five loaders after a few epochs. Raises
+    `MemoryError` if the system has no memory.
     """
     num_bytes = 4 * count
     if num_bytes < _MAPPED_BYTES or not hasattr(mmap, "MAP_ANONYMOUS"):

@@ -31,14 +31,15 @@ def fill(
     num_columns: int = 0,
     tile: NDArray[np.uint8] = _NO_TILE,
 ) -> bytes:
-    """Gather rows of columns into blocks.
+    """Write some rows of a row group's columns to their places in batches.
 
-    Run `k` takes the next `counts[k]` entries of `rows` and writes these rows of every column to
-    `blocks[k]`, from cell `starts[k]` on.
+    The rows are written in runs, each to one batch. Run `k` takes the next `counts[k]` entries of
+    `rows` and writes these rows of every column to `blocks[k]`, from cell `starts[k]` on.
 
     Args:
         sources: The columns, each `[rows of the row group]`.
-        blocks: For each run a block `[num_columns, rows of the batch]` of 4-byte cells.
+        blocks: For each run its batch's memory, `[num_columns, rows of the batch]`, in cells of 4
+            bytes.
         roles: A letter per column: `i` an id, `v` a value, `l` a label, `w` a weight.
         types: A letter per column, as in `array.array`: `i` int32, `q` int64, `B` uint8, `H`
             uint16, `f` float32, `d` float64. Ids are integers; other columns are `f` or `d`.
@@ -75,7 +76,7 @@ def fill(
 
 
 def cells_of(values: NDArray[Any]) -> NDArray[np.int32]:
-    """Return integers as int32; of floating numbers, the bits of their float32 values."""
+    """Return values as they are stored in a batch, int32: integers, or the bits of float32."""
     if values.dtype.kind in "iu":
         return values.astype(np.int32, copy=False)
     with np.errstate(over="ignore"):
@@ -108,7 +109,7 @@ def measure_lists(
     lengths: NDArray[np.int32],
     totals: NDArray[np.int64],
 ) -> int:
-    """Compute the list length of each row and the number of items of each run.
+    """Compute the list length of each row and the number of items of each run (see `fill`).
 
     Run `k` takes the next `counts[k]` entries of `rows`, and at most the first `most` items of each
     list. `offsets` has the start of each list of the row group, and the end of the last one. Fills
@@ -132,10 +133,11 @@ def gather_lists(
     most: int,
     blocks: Sequence[NDArray[np.int32]],
 ) -> bool:
-    """Write the items of rows, run by run, as 4-byte cells; return True if one is suspicious.
+    """Write the list items of rows, run by run, as 4-byte cells; return True if one is suspicious.
 
-    `items` has the items of all rows of the row group. `role` and `kind` (the type) are letters as
-    for `fill`, with the same checks. Each of `blocks` has one cell for each item of its run.
+    `offsets`, `rows`, `counts` and `most` are those of `measure_lists`. `items` has the items of
+    all rows of the row group. `role` and `kind` (the type) are letters as for `fill`, with the same
+    checks. Each of `blocks` has one cell for each item of its run.
     """
     values = np.asarray(items).view(DTYPES[kind.decode()])
     suspicious = False

@@ -35,7 +35,10 @@ class _Part(NamedTuple):
 
 
 class Filler:
-    """Writes flat columns to blocks `[columns, rows]`: ids as int32, others as float32's bits."""
+    """Writes flat columns to the memory of batches, which are blocks `[columns, rows]`, int32.
+
+    Ids are stored as int32, other values as the bits of float32.
+    """
 
     def __init__(self, columns: Sequence[WantedColumn], tiles: TilePool | None = None):
         self._columns = tuple(columns)
@@ -135,7 +138,7 @@ def _role(column: WantedColumn) -> str:
 
 
 def source_of(column: WantedColumn, values: NDArray[Any]) -> NDArray[Any]:
-    """Return a column's values in a type that the kernels read."""
+    """Return a column's values in a type that the kernels (`fill`) can read."""
     return _as_id(values) if column.kind == "id" else _as_float(values)
 
 
@@ -144,7 +147,7 @@ def type_letter(source: NDArray[Any]) -> bytes:
 
 
 def _as_id(values: NDArray[Any]) -> NDArray[Any]:
-    """Return ids in a type that the kernels read.
+    """Return ids in a type that the kernels (`fill`) can read.
 
     Ids that do not fit int64 become negative, which is invalid as well.
     """

@@ -2,9 +2,10 @@
 
 A chunk is a set of row groups whose rows are shuffled together; a lane is a sequence of rows, from
 which each step takes some (see `partition.epoch_plan`). The rows of a chunk that belong to one lane
-are a piece. A rank loads a chunk when the first of its lanes needs a piece of it. It then writes
-the rows of all its lanes to their places in the batches of the coming steps. Lanes that share a
-chunk need it at the same time (see `partition.row_order`).
+are a *piece*. A rank's *load* of a chunk has the pieces of all its lanes. It begins when the first
+of these lanes needs its piece. It then writes the rows of all its lanes to their places in the
+batches of the coming steps. Lanes that share a chunk need it at the same time (see
+`partition.row_order`).
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ from distrain.loader.partition.slice_dealing import num_lane_groups
 
 
 class Load(NamedTuple):
+    """The rows of a chunk that a rank needs, which it reads together, and when it needs them."""
+
     step: int  # the first step that needs rows of the chunk
     chunk: int  # the chunk's number in the epoch's order
     pieces: tuple[Piece, ...]  # the rows of each of the rank's lanes
@@ -58,6 +61,8 @@ class Loads(LazySequence[Load]):
 
 
 class LoadSteps(NamedTuple):
+    """The steps for which a load has rows, as `LookAhead` needs them."""
+
     first: int  # the first step that a load has rows for
     last: int
     open_steps: int  # number of steps whose batches may be open, from the current one on
@@ -65,9 +70,10 @@ class LoadSteps(NamedTuple):
 
     @classmethod
     def of(cls, plan: EpochPlan, load: Load, open_steps: int, begin: int = 0) -> LoadSteps:
-        """Return the steps of a load. `begin` is added, because the plan counts steps from 0.
+        """Return the steps of a load, counted over all epochs.
 
-        `open_steps` is the number of steps whose batches may be open at a time.
+        `begin` is the first step of the load's epoch or window, in which the plan counts from 0.
+        `open_steps` is the number of steps whose batches may be open (being filled) at a time.
         """
         last = max(steps_of(plan, piece).stop for piece in load.pieces) - 1
         return cls(begin + load.step, begin + last, open_steps, begin)
@@ -87,7 +93,7 @@ class LookAhead:
         self._ahead: deque[int] = deque()  # first steps of loads that began before they were needed
 
     def may_begin(self, load: LoadSteps, step: int) -> bool:
-        """Return True if a load may begin at `step`, and note that it begins.
+        """Return True if a load may begin at `step`; then it counts as begun.
 
         Call it for loads in order: after True, for the next load; after False, for the same load
         at a later step.
@@ -102,9 +108,10 @@ class LookAhead:
 
 
 class BatchRuns(NamedTuple):
-    """The places of a piece's rows in batches, by run. A run is consecutive rows of one batch.
+    """The places of a piece's rows in batches, as arrays with an item for each step.
 
-    For each run: its step, its first row in the rank's batch, and its number of rows.
+    The rows of a step are consecutive in the rank's batch: a run, with its step, its first row in
+    the batch, and its number of rows.
     """
 
     steps: NDArray[np.int64]
@@ -219,7 +226,10 @@ def runs_of(plan: EpochPlan, lanes: range, piece: Piece) -> BatchRuns:
 
 
 def _pieces_from(plan: EpochPlan, chunks: Chunks, lane: int, start_step: int) -> NDArray[np.int64]:
-    """Return the lane's pieces, `[pieces, 5]`, without rows of earlier or dropped steps."""
+    """Return a lane's pieces as an array (see `Pieces`), from step `start_step` on.
+
+    Rows of a last step that is dropped are left out, too.
+    """
     first = plan.lane_rows_before(lane, start_step)
     last = plan.lane_rows_before(lane, plan.num_steps)
     cells = lane_pieces(plan, chunks, lane).cells
@@ -261,10 +271,10 @@ class RowAssigner:
 
     Args:
         lanes: The lanes of the rank.
-        load: The rank's load of the chunk.
+        load: The rows of the chunk that the rank needs, and the first step that needs them.
         rows_per_group: Rows of each row group of the chunk, in the chunk's order.
         seed: Seed of the order of rows; `None` keeps the order of the files.
-        order: Returns the order of the chunk's rows, instead of an order from the seed.
+        order: Function that returns the order of the chunk's rows; used instead of `seed`.
 
     Raises:
         SpecError: The chunk has too many rows.

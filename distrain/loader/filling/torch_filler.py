@@ -20,7 +20,7 @@ def signed_bits(values: Tensor) -> Tensor:
 
 
 class TorchFiller:
-    """Writes flat columns, which are tensors on `device`, to blocks there.
+    """Writes flat columns, which are tensors on `device`, to the memory of batches (blocks) there.
 
     `columns` must be in the order of a block: ids, values, labels, weights.
     """
@@ -96,7 +96,10 @@ class TorchFiller:
 
 
 def with_capacity(column: WantedColumn, values: Tensor) -> Tensor:
-    """Return the values in a type that can hold the fill value as well: 0.5 would not fit int32."""
+    """Return the values in a type that can also hold the column's replacement of nulls.
+
+    For example, 0.5 would not fit int32.
+    """
     if column.kind == "id":
         is_wide = values.dtype.itemsize >= 4
         return values if is_wide else _as_id(column, signed_bits(values), values.dtype)

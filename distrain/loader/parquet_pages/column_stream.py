@@ -35,9 +35,9 @@ class Span(NamedTuple):
 class ColumnStream:
     """Decodes the values of a column of a row group, in order, by one thread at a time.
 
-    It keeps the column's dictionary and one page in memory. `dtypes` are ordered by width: values
-    have the first type until a value does not fit, then the next type. The last type must hold all
-    values. Results have the type of Arrow (`Leaf.as_logical`).
+    It keeps the column's dictionary and one page in memory. `dtypes` are the types to decode to,
+    ordered by width: the first one is used until a value does not fit, then the next. The last one
+    must hold all values. Results are then converted to the NumPy type of the column's Arrow type.
     """
 
     def __init__(self, file: Descriptor, span: Span, leaf: Leaf, dtypes: Sequence[np.dtype[Any]]):
@@ -94,9 +94,10 @@ class ColumnStream:
 
 
 def read_aligned(streams: Sequence[ColumnStream], rows: int) -> list[NDArray[Any] | str]:
-    """Return the next `rows` values of each stream, with one call of the C code.
+    """Return the next `rows` values of each stream, with one call of the C code for all.
 
-    For a column that Arrow has to read, the result has the reason, a text, instead of the values.
+    For a column that this package cannot decode, so that Arrow has to read it, the result has the
+    reason, a text, instead of the values.
     """
     outs = MEMORY.columns_for(rows, [stream._dtype for stream in streams])
     wanted = [

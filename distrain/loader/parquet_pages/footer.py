@@ -1,4 +1,4 @@
-"""Reads facts of column chunks from the footer of a parquet file, without Arrow.
+"""Reads size, offset and codec of column chunks from the footer of a parquet file, without Arrow.
 
 A damaged footer may have a codec that does not exist; pyarrow aborts the process if that is read.
 """

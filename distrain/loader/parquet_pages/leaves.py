@@ -47,9 +47,9 @@ _LOGICAL: dict[tuple[str, pa.DataType], np.dtype[Any]] = {
     ("FLOAT", pa.float32()): np.dtype(np.float32),
     ("DOUBLE", pa.float64()): np.dtype(np.float64),
 }
-"""The NumPy type that is equal to Arrow's type, by the physical type in the file and Arrow's type.
+"""The NumPy type of a column's values, by its physical type in the file and its Arrow type.
 
-Arrow's values have the same bits as those in the file, or their lowest bits.
+Only types are included whose values in Arrow are those in the file, or their lowest bits.
 """
 
 
@@ -80,7 +80,7 @@ class Leaf(NamedTuple):
         return np.array(self.fill, dtype).tobytes()
 
     def as_logical(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Convert values of the file to Arrow's type, which may have fewer bits."""
+        """Convert values from the file's type to NumPy's type for the column's Arrow type."""
         return values if self.logical == self.dtype else values.astype(self.logical)
 
 

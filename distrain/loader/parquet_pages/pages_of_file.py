@@ -97,10 +97,10 @@ class PagesOfFile:
         return decoded
 
     def chunk_bytes(self, index: int, numbers: Iterable[int]) -> int | None:
-        """Return the compressed size, in bytes, of some columns of a row group together.
+        """Return the total compressed size, in bytes, of some columns of a row group.
 
-        `numbers` are the columns' leaf numbers. `None` if the size is not known here; then Arrow's
-        footer has to be read.
+        `numbers` are the columns' leaf numbers in the file. Returns `None` if the size is not known
+        without Arrow's footer.
         """
         if not self._columns.leaves:  # the footer is not needed otherwise
             return None

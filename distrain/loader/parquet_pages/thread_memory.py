@@ -26,9 +26,10 @@ _ALIGNMENT = 64
 
 
 def _references_of_a_list() -> int:
-    """Return the reference count, here, of an object to which only one list refers.
+    """Return what `sys.getrefcount` returns for an object to which only one list refers.
 
-    It includes the loop's variable and, before Python 3.14, an argument.
+    A buffer with this count is unused. The count includes the variable of a loop over the list and,
+    before Python 3.14, an argument.
     """
     for owner in [np.empty(0, np.uint8)]:
         count = sys.getrefcount(owner)
@@ -82,4 +83,4 @@ class ThreadMemory(threading.local):
 
 
 MEMORY = ThreadMemory()
-"""The memory of the calling thread."""
+"""Buffers for decoding that the calling thread reuses."""

@@ -67,7 +67,10 @@ class EpochPlan:
         return min(self.global_batch_size, self.num_rows - start)
 
     def lane_span(self, lane: int) -> tuple[int, int]:
-        """Return the place on the line of the lane's first row, and one past that of its last."""
+        """Return where a lane begins and ends on the line (see the module docstring).
+
+        These are the place of its first row, and one past the place of its last row.
+        """
         return self.rows_below(lane, self.num_rows), self.rows_below(lane + 1, self.num_rows)
 
     def lane_rows_before(self, lane: int, step: int) -> int:
@@ -152,7 +155,7 @@ class EpochSteps:
         return self._rows_before[-1]
 
     def window_of(self, step: int) -> int:
-        """Return the number of a step's window; for `num_steps`, that of the last window."""
+        """Return the index of a step's window; for `num_steps`, that of the last window."""
         return min(bisect_right(self._firsts, step), len(self.plans)) - 1
 
     def span(self, window: int) -> tuple[int, int]:

@@ -183,7 +183,9 @@ class RowFilter:
     def _operand(
         self, column: ColumnName, other: Any, file: str, schema: ArrowSchema
     ) -> tuple[Expression, DataType]:
-        """Return a column of the file, or the value in a folder's name, as expression and type.
+        """Return one side of a comparison as an Arrow expression and its type.
+
+        It is a column of the file, or the value in the name of a folder above it.
 
         `other` is the value, or the column, that it is compared with.
         """

@@ -44,7 +44,10 @@ _MOST_LISTED = 5
 
 
 RawColumns = Callable[[str], Sequence[str]]
-"""Returns the names of the columns to read from a raw file; `DataError` if it cannot be used."""
+"""Returns the names of the columns to read from the raw file at a path.
+
+Raises a `DataError` if the file cannot be used.
+"""
 
 
 @dataclass(frozen=True)
@@ -374,7 +377,10 @@ def _leaves(metadata: FileMetaData) -> list[tuple[str, bool]]:
 
 
 def _leaf_of(leaves: Sequence[tuple[str, bool]], column: WantedColumn) -> int | None:
-    """Return the number of the leaf with a column's values; `None` unless there is exactly one."""
+    """Return the number of the parquet leaf with a column's values; `None` unless there is one.
+
+    `leaves` has the path of each leaf of the file, and whether it is in a list.
+    """
     candidates = [
         index
         for index, (path, repeated) in enumerate(leaves)

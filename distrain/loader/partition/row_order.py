@@ -204,7 +204,10 @@ def sliced_order(
 
 
 def _layers(chunk: Chunk, firsts: NDArray[np.int32]) -> list[NDArray[np.int64]]:
-    """Return arrays of slices: the first of each of a chunk's row groups, then the second, ..."""
+    """Return the first slice of each of a chunk's row groups, then the second slices, and so on.
+
+    Slices are numbered; `firsts` has the number of each row group's first slice.
+    """
     first, end = firsts[list(chunk.row_groups)], firsts[[n + 1 for n in chunk.row_groups]]
     layers = (first.astype(np.int64) + number for number in range(int((end - first).max())))
     return [layer[layer < end] for layer in layers]
@@ -327,7 +330,7 @@ class Piece(NamedTuple):
 
 
 class Pieces(LazySequence[Piece]):
-    """Pieces, stored as int32 or int64 in 20 or 40 bytes each.
+    """Pieces (rows of a chunk for one lane), stored as int32 or int64 in 20 or 40 bytes each.
 
     Attributes:
         cells: `[pieces, 5]`: the fields of each `Piece`.
@@ -344,7 +347,7 @@ class Pieces(LazySequence[Piece]):
 
 
 def lane_pieces(plan: EpochPlan, chunks: Chunks, lane: int) -> Pieces:
-    """Return a lane's pieces, in the order of the lane's rows.
+    """Return a lane's pieces (its rows of each chunk), in the order of the lane's rows.
 
     >>> plan = EpochPlan(12, lanes=2, global_batch_size=4)
     >>> chunks = chunk_order([4, 4, 4], seed=0, epoch=0, shuffle="none")
@@ -360,7 +363,10 @@ def lane_pieces(plan: EpochPlan, chunks: Chunks, lane: int) -> Pieces:
 
 
 def forward_pieces(plan: EpochPlan, chunks: Chunks) -> NDArray[np.int64]:
-    """Return the pieces of all lanes, `[pieces, 5]`, if all lanes traverse the line forwards."""
+    """Return the pieces of all lanes as an array (see `Pieces`), for a full shuffle.
+
+    All lanes traverse the line forwards, unlike those of `lane_pieces`.
+    """
     cells = [_pieces_on_line(plan, chunks, n, backwards=False).cells for n in range(plan.lanes)]
     return np.concatenate(cells)
 

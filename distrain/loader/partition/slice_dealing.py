@@ -89,7 +89,9 @@ def deal_runs(
 
 
 class _Table:
-    """The chunks, and rests of chunks, that no lane has yet; a lane group takes them from its run.
+    """The chunks, and remainders of chunks, that no lane has yet, by run.
+
+    A lane group takes chunks from its own run.
 
     `begun` has the chunks that were begun, in order, as (run, chunk of the run).
     """
@@ -120,6 +122,6 @@ class _Table:
         return len(self.begun) - 1, 0, rows
 
     def give_back(self, lane_group: int, rest: tuple[int, int, int]) -> None:
-        """Keep the rest of a chunk, if any, as the next chunk of the lane group."""
+        """Make the remainder of a chunk, if any rows remain, the next chunk of the lane group."""
         if rest[1] < rest[2]:
             self._rests[lane_group].append(rest)

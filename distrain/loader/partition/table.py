@@ -43,7 +43,7 @@ class Selection:
 
     @property
     def places(self) -> NDArray[np.int64]:
-        """The numbers in the row group of the selected rows, `[num_rows]`."""
+        """The indices of the selected rows in the row group, `[num_rows]`."""
         return np.flatnonzero(self.is_taken)
 
     @cached_property
@@ -140,9 +140,10 @@ class RowGroup:
 
     @property
     def spans(self) -> NDArray[np.int64]:
-        """For each slice of the row group its first row to read, and one past its last.
+        """The first row, and one past the last, of every slice of this slice's row group.
 
-        `[slices, 2]`, by the rows' numbers in the row group. Only for a slice.
+        The result is `[slices, 2]`, with the rows' numbers in the row group. Fails if this is a
+        whole row group.
         """
         assert self.slice is not None
         firsts = np.arange(0, self.slice.group_rows, self.slice.slice_rows)
@@ -233,7 +234,10 @@ class Windows(NamedTuple):
     of_group: NDArray[np.int32]  # the window of each row group
 
     def at(self, is_kept: Sequence[bool]) -> Windows:
-        """Return the windows of the row groups where `is_kept`; empty windows are dropped."""
+        """Return the windows with only the row groups for which `is_kept` is True.
+
+        Windows that become empty are dropped.
+        """
         numbers, of_group = np.unique(self.of_group[np.array(is_kept, bool)], return_inverse=True)
         names = tuple(self.names[number] for number in numbers.tolist())
         return Windows(names, of_group.astype(np.int32))

@@ -39,7 +39,10 @@ _NAMES = {"time": "times", "number": "numbers", "text": "texts"}
 
 
 class Span(NamedTuple):
-    """The minimum and maximum of a row group's values; times in nanoseconds since 1970, UTC."""
+    """The minimum and maximum, in a row group, of the values that determine its window.
+
+    Times are in nanoseconds since 1970, UTC.
+    """
 
     kind: Kind
     low: Any
@@ -77,7 +80,7 @@ def row_group_spans(
 
 
 def _of_text(text: str) -> Span:
-    """Return the span of a value in a folder's name: a number, else a time, else a text.
+    """Return a span with only the value in a folder's name: a number, else a time, else a text.
 
     >>> _of_text("2026-11-03").kind, _of_text("20261103").low, _of_text("north").kind
     ('time', 20261103, 'text')
@@ -217,7 +220,8 @@ def _refuse_missing(values: Any, group: RowGroup, name: str) -> None:
 def _keys_of(values: Any, width: float | None) -> NDArray[Any]:
     """Return the key of the window of each value of an Arrow column, as `_key` returns it.
 
-    Without `width`, each distinct value is a window; times are counted in nanoseconds.
+    Values with equal keys are in one window. `width` is the width of a window in units of the
+    column, for times nanoseconds; without it, each distinct value is a window.
     """
     import pyarrow as pa
 

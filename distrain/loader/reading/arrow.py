@@ -188,10 +188,10 @@ class ArrowReader(Reader):
             raise unreadable(group, error, first_line(error), hint, **more) from error
 
     def _check(self, group: RowGroup) -> int:
-        """Return the number of compressed bytes of the wanted columns.
+        """Check that a row group is as planned; return the compressed bytes of the wanted columns.
 
-        For a slice, it is the share of its rows in the row group. Raises a `DataError` if the row
-        group has not the planned number of rows, or the file not the wanted columns.
+        For a slice, the bytes are the share of its rows in the row group. Raises a `DataError` if
+        the row group has not the planned number of rows, or the file not the wanted columns.
         """
         with self._errors_translated(group):
             handle = self._handle(group)
@@ -282,7 +282,10 @@ class ArrowReader(Reader):
 
 
 def _key(group: RowGroup) -> tuple[str, int]:
-    """Return the key of a handle: of a local file, or of one row group of a remote file."""
+    """Return the key under which a thread keeps the open file with a row group.
+
+    For a local file, the key is that of the file; a remote file has one for each row group.
+    """
     return group.file, group.index if is_remote(group.file) else -1
 
 
@@ -347,7 +350,10 @@ def _without_nulls(
 
 
 def _wider_type(column: WantedColumn, kind: pa.DataType) -> pa.DataType:
-    """Return a type for both the values and the fill value: 0.5 would not fit an int32."""
+    """Return a type for a column's values, of type `kind`, that also holds its null replacement.
+
+    For example, 0.5 would not fit an int32.
+    """
     if column.kind == "id":
         has_room = not pa.types.is_null(kind) and kind.bit_width >= 32
         return kind if has_room else pa.int32()

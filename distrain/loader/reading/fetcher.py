@@ -196,7 +196,7 @@ class Fetcher:
             task()
 
     def _make_image(self, wanted: _Wanted) -> None:
-        """Plan the ranges of a row group, and create its partial file with the footer.
+        """Plan which byte ranges of a row group to fetch, and create its partial file.
 
         If a caller waits for the row group, its ranges are then requested. Does nothing if another
         thread plans it, if it is planned already, or if it is no longer wanted.
@@ -211,7 +211,7 @@ class Fetcher:
         for other in unused:
             other.close()
         try:
-            if self._is_held(wanted):
+            if self._drop_if_cached(wanted):
                 return
             metadata, begin, part = file.row_group(group.index)
             # With a damaged footer, spans may be beyond the end of the file.
@@ -237,10 +237,10 @@ class Fetcher:
             self._look_ahead()
             self._changed.notify_all()
 
-    def _is_held(self, wanted: _Wanted) -> bool:
-        """Return True if another source has the row group, and no caller waits for it.
+    def _drop_if_cached(self, wanted: _Wanted) -> bool:
+        """Stop prefetching a row group if a cache already has it and no caller waits for it.
 
-        In that case, the row group is no longer fetched.
+        Returns True if so.
         """
         expectation = wanted.expectation
         if wanted.is_taken or expectation is None or expectation.is_held is None:
@@ -316,9 +316,9 @@ class _Expectation(Expected):
         self._partial_files: dict[_Key, PartialFile] = {}
 
     def next(self) -> _Wanted | None:
-        """Return the next row group that was not passed yet; `None` if it is too far ahead.
+        """Return the next announced row group that was not passed (loaded or skipped) yet.
 
-        `None` also after the last row group.
+        Returns `None` if it is too far ahead, and after the last row group.
         """
         count = self.num_passed + _MOST_LOOKED_AT - self._num_seen
         for group in itertools.islice(self._groups, max(0, count)):
@@ -355,9 +355,10 @@ class _Expectation(Expected):
 
 
 class _Wanted:
-    """A row group that is being fetched.
+    """A row group to fetch, and the state of its requests.
 
-    It is number `number` of `expectation`, or was requested without being expected.
+    It is number `number` among the row groups of `expectation`; `None` if it was requested without
+    being announced.
     """
 
     def __init__(self, group: RowGroup, expectation: _Expectation | None = None, number: int = 0):

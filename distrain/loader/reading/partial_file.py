@@ -65,7 +65,7 @@ class PartialFile:
             begin, view = begin + count, view[count:]
 
     def bring(self, span: Span, read: Callable[[int, int], bytes]) -> None:
-        """Get a range of the remote file from `read(begin, end)`, and write it at its offset."""
+        """Read a range of the remote file with `read(begin, end)`, and write it at its offset."""
         self.write(span.begin, read(*span))
 
 

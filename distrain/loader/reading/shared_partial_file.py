@@ -106,11 +106,11 @@ class SharedPartialFile(PartialFile):
                 _lock_mark(self._marks, place, fcntl.F_UNLCK)
 
     def _lock(self, place: int) -> bool:
-        """Lock a range that is to be fetched, and return True; return False if it was not locked.
+        """Lock the mark of a range that is to be fetched; return True if it was locked.
 
-        A range that is fetched already is not locked. If another process has the lock, the call
-        waits until the range is fetched, for two seconds at most, and then returns False. After one
-        such timeout, later calls do not wait.
+        `place` is the range's number. A range that is fetched already is not locked. If another
+        process has the lock, the call waits until the range is fetched, for two seconds at most,
+        and then returns False. After one such timeout, later calls do not wait.
         """
         end = time.monotonic() + _PATIENCE_S
         while not self._is_there(place):
@@ -156,9 +156,9 @@ _held: weakref.WeakSet[_SharedMemory] = weakref.WeakSet()
 
 @atexit.register
 def _remove_held() -> None:
-    """Remove the files of partial files that this process alone refers to.
+    """Remove, at the end of this process, the partial files to which no other process refers.
 
-    The descriptors stay open, since daemon threads may still write to them.
+    Their descriptors stay open, since daemon threads may still write to them.
     """
     for memory in list(_held):
         _remove_if_last(memory.path, memory.marks)

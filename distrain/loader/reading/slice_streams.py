@@ -80,9 +80,10 @@ class SliceStream:
         return not self.is_closed and (number >= self.following or number in self.kept)
 
     def take(self, number: int, most_kept: int) -> Columns:
-        """Return slice `number`, only once; keep up to `most_kept` slices before it for others.
+        """Return the columns of slice `number`, which can be requested only once.
 
-        The caller holds `lock`, and `can_give` must be true.
+        Decoded slices before it are kept for other threads, up to `most_kept`. The caller holds
+        `lock`, and `can_give` must be true.
         """
         self._skip_to(number - most_kept)
         while self.following <= number:

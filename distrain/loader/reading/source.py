@@ -68,7 +68,7 @@ class Source:
             first += part.num_columns
 
     def _parts(self, group: RowGroup, first: int) -> Iterator[DecodedColumns]:
-        """Yield a row group's columns from number `first` on.
+        """Yield a row group's columns from number `first` on, some at a time.
 
         A local file is checked before and after, whether its rows come from the file or from the
         cache: if it has changed, a `DataError` is raised, since rows of two versions must not be

@@ -43,7 +43,7 @@ class Block(nn.Module):
 
     @property
     def label(self) -> str:
-        """The block's name in messages."""
+        """The block's name in error messages."""
         return type(self).__name__
 
     def attach(self, input_shape: Shape) -> Shape:

@@ -91,7 +91,8 @@ class EventBlock(Block):
     def fields(self, value: Features) -> tuple[Tensor, Ragged]:
         """Return the target's and the events' vectors, like `vectors`, from the shared fields only.
 
-        The events' other ids and numbers are ignored.
+        These are the fields that events and target both have; other ids and numbers of the events
+        are ignored.
         """
         events = value.events[self._place]
         target = torch.cat([value.embedded[group][:, i] for group, i in self._targets], dim=1)
@@ -159,7 +160,7 @@ class EventBlock(Block):
 
 
 def _columns(values: Tensor, places: Sequence[int]) -> Tensor:
-    """Return `values[:, places]` without the copy of `places` to the GPU that torch would make."""
+    """Return `values[:, places]`; torch's indexing would first copy `places` to the GPU."""
     return torch.cat([values[:, :0], *(values[:, i : i + 1] for i in places)], dim=1)
 
 
@@ -216,9 +217,9 @@ class RowGroups:
         self._place_of_value = (shift[self._row_of_values] + numbers).clamp(min=0)
 
     def pad(self, values: Tensor) -> list[Tensor]:
-        """Return `values`, `[values, dim]`, by group, zero-padded to `[rows, length, dim]`.
+        """Return `values`, `[values, dim]`, as a tensor for each group, `[rows, length, dim]`.
 
-        The groups' tensors are in the order of the groups; padding gets no gradient.
+        A row with fewer values than its group's length is padded with zeros, which get no gradient.
         """
         with_zeros = torch.cat([values.new_zeros(1, values.shape[1]), values])
         # Padding refers to the zero row, which gets no gradient.
@@ -232,8 +233,8 @@ class RowGroups:
     def unpad(self, groups: Sequence[Tensor]) -> Tensor:
         """Return the inverse of `pad`: `[values, dim]`.
 
-        A value that its row does not keep, because the row is longer than `most`, gets the vector
-        of some other place.
+        A value that its row does not keep, because the row is longer than `most`, gets an arbitrary
+        vector.
         """
         places = [group.flatten(0, 1) for group in groups]
         return of_rows(torch.cat(places), self._place_of_value)
@@ -254,14 +255,14 @@ class RowGroups:
         return padded(values, self._offsets, 1)[:, 0]
 
     def split(self, rows: Tensor) -> Sequence[Tensor]:
-        """Split `rows`, `[rows, ...]`, into the rows of each group."""
+        """Split a tensor with an item for each row of the batch, `[rows, ...]`, by group."""
         if self._order is None:
             return [rows]
         sizes = [num_rows for num_rows, _ in self._shapes]
         return torch.split(rows[self._order], sizes)
 
     def join(self, groups: Sequence[Tensor]) -> Tensor:
-        """Return the rows of all groups in the order of the batch: the inverse of `split`."""
+        """Concatenate the groups' tensors in the order of the batch: the inverse of `split`."""
         rows = torch.cat(list(groups))
         return rows if self._order is None else rows[self._order.argsort()]
 

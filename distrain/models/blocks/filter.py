@@ -163,7 +163,7 @@ class Filter(Block):
 
 
 class _Pick(nn.Module):
-    """Selects columns of a tensor: all as they are, adjacent columns as a view, others copied."""
+    """Selects columns of a tensor; only a selection of columns that are not adjacent is copied."""
 
     places: Tensor
 

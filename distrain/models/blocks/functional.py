@@ -77,9 +77,10 @@ def linear_over(layer: nn.Linear, parts: Sequence[Tensor]) -> Tensor:
 
 
 def linear_of(layer: nn.Linear, value: Value) -> Tensor:
-    """Return `layer(flat(value))`, without concatenating the parts of the value.
+    """Return `layer(flat(value))`, `[rows, out_features]`, without concatenating the value's parts.
 
-    `GroupedRows` are multiplied group by group, without their padding.
+    The parts are, for example, the embeddings of each width. `GroupedRows` are multiplied group by
+    group, without their padding.
     """
     parts = all_parts(value)
     if not any(isinstance(part, GroupedRows) for part in parts):
@@ -104,7 +105,7 @@ def linear_as_wide(layer: nn.Linear, value: Tensor, width: int) -> Tensor:
 
 
 def grown(values: Tensor, *added: int) -> Tensor:
-    """Return values with zeros appended: `added[i]` of them in dimension i."""
+    """Return a tensor that is larger by `added[i]` in dimension i, with zeros at the end."""
     sizes = [size for more in reversed(added) for size in (0, more)]
     return functional.pad(values, sizes) if any(added) else values
 
@@ -118,7 +119,10 @@ def _linear(value: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 ALIGNED = 8
-"""Matrix units need rows that begin at multiples of 16 bytes: 8 numbers of 16 bits."""
+"""The number of columns of a padded matrix is a multiple of this.
+
+A GPU's matrix units need rows that begin at multiples of 16 bytes: 8 numbers of 16 bits.
+"""
 
 
 def pads(value: Tensor) -> bool:
@@ -132,7 +136,10 @@ def pads(value: Tensor) -> bool:
 
 
 def padded(parts: Sequence[Tensor]) -> Tensor:
-    """Return parts concatenated in autocast's dtype, padded to a multiple of `ALIGNED` columns."""
+    """Concatenate `parts`, `[rows, width]`, and append columns of zeros to a multiple of `ALIGNED`.
+
+    The result has autocast's dtype.
+    """
     if len(parts) == 1 and (whole := getattr(parts[0], "padded", None)) is not None:
         return cast(Tensor, whole)
     dtype = torch.get_autocast_dtype(parts[0].device.type)
@@ -144,9 +151,9 @@ def padded(parts: Sequence[Tensor]) -> Tensor:
 
 
 def without_padding(value: Tensor, width: int) -> Tensor:
-    """Return the first `width` columns, a view; `padded` can recover the rest without a copy.
+    """Return the first `width` columns of a padded tensor, as a view; the others must be zeros.
 
-    The rest must be zeros.
+    The view refers to the whole tensor, so `padded` of the view returns that without a copy.
     """
     if value.shape[1] == width:
         return value
@@ -156,9 +163,9 @@ def without_padding(value: Tensor, width: int) -> Tensor:
 
 
 def side_by_side(parts: Sequence[Tensor]) -> Tensor:
-    """Return `torch.cat(parts, dim=1)`.
+    """Return `torch.cat(parts, dim=1)`, for a linear layer.
 
-    If `pads` returns True, the result is a view without the padding; see `without_padding`.
+    If `pads` returns True, the memory is padded and the result a view; see `without_padding`.
     """
     if pads(parts[0]):
         return without_padding(padded(parts), sum(part.shape[1] for part in parts))
@@ -171,7 +178,7 @@ def is_eager_gpu(value: Tensor) -> bool:
 
 
 class _BiasGradient(torch.autograd.Function):
-    """Computes the gradient of a linear layer's bias; the output includes the bias already.
+    """Returns a linear layer's output unchanged, and in the backward pass the bias's gradient.
 
     torch sums the output's gradient over the rows. For 65,536 rows of 128 that takes 0.06 ms on an
     H200, and a product with ones 0.01 ms.

@@ -67,8 +67,10 @@ class _Unit(nn.Module):
     ) -> Tensor:
         """Return the attention's output in one group, `[rows, queries, width]`.
 
-        The queries are all tokens, or with `last_only` each row's last one. If there are many
-        weights, they are computed in blocks, and again in the backward pass.
+        The queries are all tokens, or with `last_only` each row's last one. `others`, `[rows,
+        length, 2 * width]`, has each token's key and value, and `counts`, `[rows]`, the rows'
+        numbers of tokens. If there are many weights, they are computed in blocks, and again in the
+        backward pass.
         """
         rows, length, _ = others.shape
         if last_only:  # one weight per token
@@ -105,9 +107,9 @@ class _Unit(nn.Module):
     ) -> Tensor:
         """Return the attention's output for some queries, `[rows, queries, width]`.
 
-        `places` are the queries' positions in their rows, `[rows, queries]` or `[1, queries]`. A
-        query attends to the tokens up to its own position. If `ages` is `None`, the weights have no
-        bias for times.
+        `others` and `counts` are those of `_attended`. `places` are the queries' positions in their
+        rows, `[rows, queries]` or `[1, queries]`. A query attends to the tokens up to its own
+        position. If `ages` is `None`, the weights have no bias for times.
         """
         q, k, v = (of_heads(x, self.heads) for x in (query, *others.chunk(2, dim=2)))
         apart = places[:, :, None] - torch.arange(others.shape[1], device=places.device)

@@ -26,9 +26,10 @@ def pair_products(vectors: Tensor) -> Tensor:
 
 
 def pairs_beside(deep: Tensor, others: Tensor) -> Tensor:
-    """Return the result of `PairProducts.beside`, without concatenating its parts.
+    """Return `deep`, then the dot products of all pairs of a row's vectors, `[rows, dim + pairs]`.
 
-    `deep` is `[rows, dim]`, and `others` `[rows, n - 1, dim]`, with n at most 64.
+    A row has n vectors, at most 64: one in `deep`, `[rows, dim]`, then those in `others`, `[rows,
+    n - 1, dim]`. The two are not concatenated first.
     """
     _, count, dim = others.shape
     result: Tensor = _PairProducts.apply(deep, others)  # type: ignore[no-untyped-call]
@@ -70,9 +71,9 @@ class _PairProducts(torch.autograd.Function):
 
 
 def _contiguous(deep: Tensor | None, others: Tensor) -> tuple[list[Tensor], int]:
-    """Return `[deep, others]`, contiguous, and a row's number of vectors.
+    """Return `[deep, others]` for a Triton program, contiguous, and the number of a row's vectors.
 
-    Without `deep`, the list has `others` twice.
+    Without `deep`, the list has `others` twice, since the program takes two tensors.
     """
     others = others.contiguous()
     if deep is None:
@@ -175,7 +176,10 @@ def _backward(
 
 @triton.jit
 def _vectors(deep, others, row, n, dim, numbers, values, DEEP: tl.constexpr, TYPE: tl.constexpr):
-    """Return a row's vectors, the deep one first if there is one, in the dtype of the product."""
+    """Return a row's vectors, `[numbers, values]`, with that of `deep` first if `DEEP` is True.
+
+    The arguments are those of `_places`, and the dtype is `TYPE`.
+    """
     at, is_there = _places(row, n, dim, numbers, values, DEEP)
     own = tl.load(others + at, mask=is_there, other=0).to(TYPE)
     if DEEP:

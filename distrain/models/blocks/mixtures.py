@@ -13,7 +13,7 @@ from distrain.models.shapes import Branches, Shape, Value, flat, flat_parts, som
 
 
 class _Experts(Block):
-    """Several networks of one structure over one input; returns `[rows, experts, width]`."""
+    """Networks with the same layers that read the same input; returns `[rows, experts, width]`."""
 
     def __init__(self, count: int, hidden: Sequence[int]):
         super().__init__()

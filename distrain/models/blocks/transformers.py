@@ -40,7 +40,7 @@ class _Layer(nn.Module):
     def forward(self, tokens: Tensor, groups: RowGroups, queries: Queries) -> Tensor:
         """Return the outputs of all tokens, `[tokens, width]`.
 
-        With the queries "newest", only of each row's newest token, `[rows, width]`.
+        With the queries "newest", returns only those of each row's newest token, `[rows, width]`.
         """
         first, second = self.norms
         attended = self._attended(first(tokens) if self.norm_first else tokens, groups, queries)
@@ -236,11 +236,12 @@ class HistoryVector(_CausalTransformer):
     the factor the vectors of positions would dominate them.
 
     Args:
-        every: In training also return the older events' vectors, newest first.
+        every: In training, append the vectors of the older events, newest first, with zeros for
+            missing events: the user's vectors before later events.
 
     Shape:
         columns that include the events to `[rows, width]`. In training with `every`, `[rows, length
-        * width]`, with length the largest number of events in the batch.
+        * width]`, with length the largest number of a row's events in the batch.
     """
 
     def __init__(
@@ -272,12 +273,12 @@ class NextVector(EventBlock):
     """Returns the vector of the target: the item that follows a row's events.
 
     Args:
-        every: In training also return the vectors of the items that follow the older events, in
-            the order of `HistoryVector`.
+        every: In training, append the vectors of the events except the oldest, newest first. Each
+            is the item that follows an event of `HistoryVector`, in the same order.
 
     Shape:
-        columns that include the events to `[rows, width]`; in training with `every`, as wide as
-        `HistoryVector`.
+        columns that include the events to `[rows, width]`. In training with `every`, `[rows, length
+        * width]`, with length the largest number of a row's events in the batch.
     """
 
     def __init__(self, events: str, targets: Mapping[str, str], *, every: bool = False):

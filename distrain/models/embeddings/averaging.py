@@ -47,7 +47,7 @@ class Averaging:
         return max(1, int(math.log(_SMALLEST_POWER) / math.log(self.decay)))
 
     def factor(self, steps: int) -> float:
-        """Return the factor `f` with `average = value + f * gap` after `steps` steps."""
+        """Return the factor `f` with `average = weight + f * gap` after `steps` steps."""
         return float(self.decay ** ((steps - 1) % self.period + 1)) if steps else 1.0
 
     def begin(self, gaps: Tensor, step: int) -> None:
@@ -56,7 +56,10 @@ class Averaging:
             gaps *= self.decay**self.period
 
     def growth(self, step: int) -> float:
-        """Return how much a gap grows in step `step` (counted from 1) if its value falls by 1."""
+        """Return how much a weight's gap increases in a step if the weight decreases by 1.
+
+        `step` is counted from 1.
+        """
         return float(self.decay ** -((step - 1) % self.period))
 
     @torch.no_grad()

@@ -7,11 +7,11 @@ import torch
 
 
 class Branch:
-    """Runs work beside the current stream; in a CUDA graph it is a branch of the graph.
+    """Runs GPU work in parallel to the current stream; in a CUDA graph it is a branch of the graph.
 
-    On other devices the work runs at once. The caller keeps all tensors that the work reads until
-    `join`: torch would reuse their memory for work of the current stream. Call `join` before the
-    end of a recording, and before the results are used.
+    On other devices, the work runs immediately. The caller keeps all tensors that the work reads
+    until `join`: torch would reuse their memory for work of the current stream. Call `join` before
+    the end of a recording, and before the results are used.
     """
 
     def __init__(self, device: torch.device):

@@ -24,7 +24,10 @@ from distrain.models.embeddings.table_store import Store
 
 
 class _Run(NamedTuple):
-    """Canonical rows `start .. stop`, which are consecutive keys of one store."""
+    """Rows `start .. stop` of a canonical tensor, which are consecutive rows of one store.
+
+    A store is the tables of one width and placement; its rows are numbered by keys (`Store`).
+    """
 
     start: int
     stop: int
@@ -42,7 +45,10 @@ class _Part(NamedTuple):
 
 @dataclass(frozen=True)
 class CanonicalTensor:
-    """All rows of one group, in canonical order; a view of the ranks' tensors, not a copy."""
+    """All rows of one group in canonical order (see the module docstring), as one tensor.
+
+    It is a view of the ranks' own tensors, not a copy.
+    """
 
     shape: tuple[int, ...]  # `[rows, dim]`, or `[rows]` for state that is kept once per row
     dtype: torch.dtype
@@ -55,7 +61,9 @@ class CanonicalTensor:
 
     @torch.no_grad()
     def read(self, rows: slice, *, everywhere: bool = False) -> Tensor | None:
-        """Return consecutive rows, `[rows, ...]` on the CPU; collective if the tensor is `shared`.
+        """Return some consecutive rows, `[rows, ...]`, on the CPU.
+
+        If the tensor is `shared` (its rows are on several ranks), this is a collective operation.
 
         All ranks must pass the same rows. The result may be a view of the live values. It is `None`
         on all ranks except rank 0, unless `everywhere` is True.
@@ -79,9 +87,9 @@ class CanonicalTensor:
 
     @torch.no_grad()
     def write(self, rows: slice, values: Tensor) -> None:
-        """Write this rank's share of `values` for consecutive rows; does not communicate.
+        """Write consecutive rows; a rank only writes the rows that it holds, and sends nothing.
 
-        `values`, `[rows, ...]`, has the values of all these rows.
+        `values`, `[rows, ...]`, has the values of all these rows, on every rank.
         """
         for part in self._parts(rows):
             local = part.store.local_part(part.keys)
@@ -91,9 +99,9 @@ class CanonicalTensor:
 
     @torch.no_grad()
     def write_rows(self, rows: Tensor, values: Tensor) -> None:
-        """Write this rank's share of `values`, `[n, ...]`, for some rows; does not communicate.
+        """Write some rows; a rank only writes the rows that it holds, and sends nothing.
 
-        `rows`, `[n]`, int64, on the CPU, are distinct canonical rows.
+        `rows`, `[n]`, int64, on the CPU, are distinct rows of this tensor; `values` is `[n, ...]`.
         """
         for run in self.runs:
             inside = (rows >= run.start) & (rows < run.stop)
@@ -137,10 +145,10 @@ class CanonicalTensor:
 
 
 def canonical_weights(tables: EmbeddingCollection) -> dict[str, CanonicalTensor]:
-    """Return the live weights in canonical form, named `weights.GROUP`; valid until the next step.
+    """Return the live weights of each group as a canonical tensor, named `weights.GROUP`.
 
-    The tables' values are these weights times `tables.factor`. Host-cached rows are written back
-    to the host first.
+    They are valid until the next step. The tables' values are these weights times `tables.factor`.
+    Host-cached rows are written back to the host first.
     """
     tables.flush_caches()
     weights = canonical_form(tables, [weight.data for weight in tables.weights])
@@ -150,15 +158,15 @@ def canonical_weights(tables: EmbeddingCollection) -> dict[str, CanonicalTensor]
 def canonical_form(
     tables: EmbeddingCollection, values: Sequence[Tensor]
 ) -> dict[int, CanonicalTensor]:
-    """Return values of the tables' rows in canonical form, by the number of the group.
+    """Return values of the tables' rows as canonical tensors, by the index of the group.
 
-    `values` has a tensor for each store, with this rank's rows, such as the weights.
+    `values` has for each store, in the order of `tables.weights`, a tensor with this rank's rows.
     """
     return {group: _canonical(tables, group, values) for group in _groups(tables)}
 
 
 def canonical_state(optimizer: SparseOptimizer) -> dict[str, CanonicalTensor]:
-    """Return an optimizer's state in canonical form, named `GROUP.NAME`.
+    """Return an optimizer's state as canonical tensors, named `GROUP.NAME`.
 
     Each is `[rows, dim]`, or `[rows]` for state that is kept once per row.
     """

@@ -383,9 +383,11 @@ class EmbeddingCollection(nn.Module):
 
     @torch.no_grad()
     def apply_factor(self, factor: float = 1.0) -> None:
-        """Set `factor`, and rescale the weights so that the tables' values stay the same.
+        """Multiply the weights by `self.factor / factor`, then set `self.factor` to `factor`.
 
-        Host caches are written back and emptied first.
+        A table's values are its weights times `self.factor`, which a weight decay lowers, so the
+        values stay the same. With 1.0, the weights are the values, as in a state dict. Host caches
+        are written back and emptied first.
         """
         self.flush_caches()
         if self.factor != factor:
@@ -397,9 +399,9 @@ class EmbeddingCollection(nn.Module):
         self.apply_factor()
 
     def keys_of_table(self, name: str) -> tuple[int, slice]:
-        """Return the index of a column's store, and the keys of the column's table in that store.
+        """Return where the rows of a column's table are: the index of the store, and their keys.
 
-        Keys number the rows of all tables of a store, on all ranks.
+        A key is the number of a row among the rows of all tables of the store, on all ranks.
 
         Raises:
             KeyError: There is no such column.
@@ -448,11 +450,11 @@ class EmbeddingCollection(nn.Module):
         return next(n for n, group in enumerate(self.groups) if first in group)
 
     def _sequence(self, column: int, route: Route, part: slice) -> tuple[int, Tensor]:
-        """Return the index of a sequence column's store, and the distinct row of each of its ids.
+        """Return the index of a sequence column's store, and where the rows of its ids are.
 
-        `column` is the column's position in `columns`. The second result is `[ids]`, int32: indices
-        in the result of `fetch`, for the ids of the batch's rows `part`. Raises `IndexError` if
-        `column` is not a list column.
+        `column` is the column's position in `columns`. The second result is `[ids]`, int32: for
+        each id in the batch's rows `part`, an index in the store's result of `fetch`. Raises
+        `IndexError` if `column` is not a list column.
         """
         for number, (store, own) in enumerate(zip(self.stores, route.stores, strict=True)):
             if column in store.lists:

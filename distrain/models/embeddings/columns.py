@@ -83,9 +83,10 @@ def first_of_tables(columns: Iterable[TableColumn]) -> tuple[TableColumn, ...]:
 class TablePlace:
     """The position of a table in the canonical tensor of its group.
 
-    A group is all tables of one width (`models/embeddings/canonical_state.py`). The table is in
-    `cardinality` rows of the tensor that a checkpoint calls `tensor`, beginning with row `first`.
-    `columns` are the names of all columns that share the table.
+    A group is all tables of one width. Its canonical tensor, which a checkpoint saves under the
+    name `tensor`, has their rows one after another (`models/embeddings/canonical_state.py`). The
+    table has `cardinality` of these rows, beginning with row `first`. `columns` are the names of
+    all columns that share the table.
     """
 
     name: str

@@ -24,7 +24,7 @@ _SETTLED_AT_ONCE = 1 << 16  # places that `flush` copies at once, which limits p
 
 
 class _Returning(NamedTuple):
-    """Values in transfer to the rows of the host's tensors, complete after the event."""
+    """Changed rows that are being copied from the device to the host, complete after `event`."""
 
     rows: Tensor
     values: list[Tensor]
@@ -32,7 +32,7 @@ class _Returning(NamedTuple):
 
 
 class DeviceRowCache:
-    """Caches rows of a table of `num_rows` rows in `capacity` places on the device.
+    """Caches rows of a table of `num_rows` rows in `capacity` places (cache entries) on the device.
 
     >>> table = torch.arange(6.0).view(6, 1)
     >>> cache = DeviceRowCache(num_rows=6, capacity=3)
@@ -53,9 +53,10 @@ class DeviceRowCache:
         self._reset(torch.device("cpu"))
 
     def attach(self, host: Tensor) -> int:
-        """Cache the rows of another tensor, `[num_rows, ...]`; return its index.
+        """Add a tensor to cache, such as the weight or optimizer state; return its index.
 
-        Rows that were changed on the device are stale in the host's tensor until `flush`.
+        `host` is `[num_rows, ...]`. Rows that are changed on the device are stale in `host` until
+        `flush`.
         """
         self.flush()
         self._hosts.append(host)

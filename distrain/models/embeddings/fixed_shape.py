@@ -101,7 +101,7 @@ class FixedTables:
 
     @property
     def capacities(self) -> tuple[tuple[int, ...], ...]:
-        """For each sharded store, the number of rows that a rank may request from each owner."""
+        """For each sharded store, how many rows a rank may request from each owner (a rank)."""
         return tuple(store.capacities.now for store in self._spread)
 
     def raise_capacity(self, wanted: Sequence[int]) -> None:
@@ -135,8 +135,8 @@ class FixedTables:
     def routes_of(self, answers: Sequence[Tensor]) -> PaddedRoutes:
         """Return the batch's routes.
 
-        `answers` is the result of `request_rows` without its first tensor. Call the method with the
-        capacities of that `request_rows`, and only if they sufficed.
+        `answers` is the result of `request_rows` without its first tensor. Call this method only if
+        the capacities sufficed, and before they change.
         """
         return PaddedRoutes.of(self.capacities, answers)
 
@@ -271,9 +271,9 @@ class FixedTables:
 
     @contextmanager
     def _averaging(self, number: int, keys: Tensor) -> Iterator[None]:
-        """Return a context for an update of the rows `keys` of a store, which updates their gaps.
+        """Return a context in which to update the rows `keys` of a store.
 
-        Does nothing else if no averages are kept.
+        It also updates the gaps to the rows' averages (`averaging.py`), if averages are kept.
         """
         weight, gaps = self.tables.weights[number], self.optimizer.gaps(number)
         if gaps is None or len(weight) == 0:
@@ -296,7 +296,7 @@ class FixedTables:
             )
 
     def _named(self, number: int, keys: Tensor) -> Tensor | None:
-        """Return the numbers of rows of store `number` that seed their stochastic rounding.
+        """Return the numbers by which the rows of store `number` seed their stochastic rounding.
 
         They are the rows' positions in the group's canonical order, so they do not depend on the
         sharding. `keys`, `[n]`, are rows of this rank's weight; where these are padding, the result

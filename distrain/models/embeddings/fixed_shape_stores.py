@@ -127,7 +127,7 @@ class ShardedStore(FixedStore):
         self._place_owners()
 
     def _place_owners(self) -> None:
-        """Copy the start and size of each owner's requests to the device, and wait.
+        """Copy to the device where the requests to each owner begin, and their capacity; wait.
 
         Does nothing unless the capacities have changed.
         """
@@ -141,7 +141,7 @@ class ShardedStore(FixedStore):
             self._blocks, self._headers = blocks.to(device), (blocks + room).to(device)
 
     def raise_capacity(self, wanted: int) -> None:
-        """Raise the capacity as `RowCapacities.make` does, for the next `request_rows`."""
+        """Raise each owner's capacity to at least 1.25 times `wanted` rows; 0 changes nothing."""
         self.capacities.make(wanted)
         self._place_owners()
 
@@ -205,10 +205,10 @@ class ShardedStore(FixedStore):
         return FixedStoreRoute(keys, own, sources, union, padded)
 
     def values(self, weight: Tensor, route: FixedStoreRoute) -> Tensor:
-        """Return the requested rows, `[slots, dim]`, from their owners; a collective operation.
+        """Return the requested rows from their owners; a collective operation.
 
-        `route.keys` are indices in the result. Its padding has arbitrary values. Waits for the
-        rows; on a GPU only its current stream waits.
+        The result is `[sum of the owners' capacities, dim]`, with arbitrary values in the padding.
+        `route.keys` are indices in it. Waits for the rows; on a GPU only its current stream waits.
         """
         assert route.padded is not None
         sent = kernels.gather(weight, route.padded.requested.clamp(max=len(weight) - 1))
@@ -216,10 +216,10 @@ class ShardedStore(FixedStore):
         return self._store.shard_group.exchange_rows(sent, send, receive)
 
     def exchange(self, sums: Tensor, route: FixedStoreRoute) -> TouchedRows:
-        """Send this rank's sums of gradients, `[slots, dim]`, to the owners of their rows.
+        """Send this rank's sums of gradients to the owners of their rows; a collective operation.
 
-        A collective operation. Returns the rows that this rank owns and any rank touched, and each
-        row's gradient summed over the ranks.
+        `sums` has a row for each row of `values`. Returns the rows that this rank owns and any rank
+        touched, and each row's gradient summed over the ranks.
         """
         assert route.padded is not None
         assert route.union is not None

@@ -51,7 +51,10 @@ class PaddedRoutes:
 
     @property
     def capacities(self) -> tuple[tuple[int, ...], ...]:
-        """The capacities; with the number of the batch's rows, they determine all shapes."""
+        """For each store, each owner's capacity (see the module docstring).
+
+        With the number of the batch's rows, they determine all shapes.
+        """
         return tuple(store.capacities for store in self.stores)
 
     @property
@@ -60,10 +63,10 @@ class PaddedRoutes:
 
     @classmethod
     def of(cls, capacities: Sequence[tuple[int, ...]], tensors: Sequence[Tensor]) -> "PaddedRoutes":
-        """Return the routes in the result of `FixedTables.request_rows`.
+        """Make the routes from tensors, the inverse of flattening them for a graph or a transfer.
 
-        `tensors` is that result without its first tensor, `capacities` those with which
-        `request_rows` was called.
+        `tensors` is the result of `FixedTables.request_rows` without its first tensor, and
+        `capacities` are those with which `request_rows` was called.
         """
         each = iter(tensors)
         return cls(

@@ -33,7 +33,10 @@ class ReplicatedRoute:
         return self.sent_ids_bytes + self.others * self.most * row_bytes
 
     def at(self, places: Callable[[Tensor], Tensor]) -> "ReplicatedRoute":
-        """Return the route of a weight whose rows have other positions, such as in a cache."""
+        """Return the same route for a tensor whose rows have other positions, such as a cache.
+
+        `places` maps row indices of the weight to positions in that tensor.
+        """
         return replace(self, keys=places(self.keys))
 
     def fetch(self, weight: Tensor, peers: Peers) -> Tensor:

@@ -62,9 +62,9 @@ class Route:
 def table_segments(table_of: Sequence[int], lengths: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Return where the ids of each table are in the concatenated ids of all columns.
 
-    `table_of` gives the table of each column, `lengths` the number of ids of each column. Returns
-    the offsets and counts of the columns' ids, each `[tables, largest number of columns of a
-    table]`, int64, padded with empty segments.
+    `table_of` gives the index of each column's table, `lengths` the number of ids of each column.
+    Returns the offset of each column's ids and their number, table by table: each `[tables, largest
+    number of columns of a table]`, int64, padded with empty segments. `unique` takes both.
 
     >>> offsets, counts = table_segments([0, 1, 0], [5, 5, 3])
     >>> offsets.tolist(), counts.tolist()

@@ -34,12 +34,15 @@ def key_at(row: Any, rank: int, num_ranks: int) -> Any:
 
 
 def place_in_block(block: Any, rank: int, num_ranks: int) -> Any:
-    """Return the position of a rank's key among the keys of a block, in `0 .. num_ranks - 1`."""
+    """Return which of the `num_ranks` consecutive rows of a block belongs to `rank`.
+
+    The result is in `0 .. num_ranks - 1`. For blocks and keys, see the module docstring.
+    """
     return (rank - lowbias32(block)) % num_ranks
 
 
 def num_rows_before(key: int, rank: int, num_ranks: int) -> int:
-    """Return the number of a rank's rows whose keys are below `key`.
+    """Return the number of the rows of `rank` whose keys are below `key`.
 
     >>> [num_rows_before(7, rank, 3) for rank in range(3)]
     [3, 2, 2]

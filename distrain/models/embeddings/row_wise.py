@@ -39,7 +39,10 @@ class RowWiseRoute:
         return self.sent_ids_bytes + away * row_bytes
 
     def at(self, places: Callable[[Tensor], Tensor]) -> "RowWiseRoute":
-        """Return the route of a weight whose rows have other positions, such as in a cache."""
+        """Return the same route for a tensor whose rows have other positions, such as a cache.
+
+        `places` maps row indices of the weight to positions in that tensor.
+        """
         return replace(self, requested=places(self.requested))
 
     def fetch(self, weight: Tensor, peers: Peers) -> Tensor:
@@ -100,9 +103,9 @@ class RowRequests(NamedTuple):
 
 
 def ask_owners(grouping: Grouping, starts: Tensor, peers: Peers) -> RowRequests:
-    """Request this rank's distinct rows from their owners, and return what the ranks requested.
+    """Request this rank's distinct rows from their owners; return these and the others' requests.
 
-    A collective operation, the first part of `make_route`, whose arguments it has. If the ids are
+    A collective operation, the first part of `make_route`, with the same arguments. If the ids are
     on a GPU, the host waits for the numbers of requested rows.
     """
     num_ranks, num_columns = peers.num_ranks, len(starts)

@@ -96,7 +96,7 @@ class SparseOptimizer:
 
     @torch.no_grad()
     def begin_step(self) -> None:
-        """Count a step, and rescale the gaps to the averages if it begins a period.
+        """Count a step, and if necessary rescale the averages' gaps (see `averaging.py`).
 
         `apply` and `FixedTables.begin_step` call it.
         """
@@ -162,11 +162,11 @@ class SparseOptimizer:
                 weight.data = values
 
     def rule_state(self, number: int) -> list[Tensor]:
-        """Return the live state that the update rule keeps of store `number`."""
+        """Return the live state tensors of the update rule for store `number`, without gaps."""
         return list(self._state[number].values())[: self._of_rule]
 
     def gaps(self, number: int) -> Tensor | None:
-        """Return the live gaps to the averages of store `number`; `None` without averages."""
+        """Return the live gaps (see `averaging.py`) of store `number`; `None` without averages."""
         return self._state[number].get(GAP)
 
     def _on_device(self, number: int) -> tuple[Tensor, list[Tensor]]:

@@ -84,7 +84,7 @@ class Store:
         return list(accumulate((table.cardinality for table in self.tables), initial=0))
 
     def local_part(self, keys: slice) -> slice:
-        """Return this rank's share of consecutive keys, as rows of its weight."""
+        """Return the rows of this rank's weight whose keys are in the range `keys`."""
         if not self.is_sharded:
             return keys
         rank, ranks = self.shard_group.rank, self.shard_group.num_ranks
@@ -119,8 +119,8 @@ class Store:
     def canonical_keys(self, rows: Tensor) -> Tensor:
         """Return the positions of this rank's rows in the group's canonical order, `[n]`, int64.
 
-        `rows`, `[n]`, int64, has rows of this rank's weight, or for a host-cached store places in
-        the cache.
+        That order has all rows of the tables of one width (`canonical_state.py`). `rows`, `[n]`,
+        int64, has rows of this rank's weight, or for a host-cached store places in the cache.
         """
         if self.cache is not None:
             rows = self.cache.rows_at(rows)
@@ -239,7 +239,10 @@ class Store:
 
     @cached_property
     def _turns(self) -> list[list[int]]:
-        """Group the indices of the flat columns such that no two in a group share a table."""
+        """Group the indices of the flat columns such that no two in a group share a table.
+
+        So a kernel that adds the gradients of a group has no row in two columns.
+        """
         turns: list[list[int]] = []
         of_table = Counter[int]()
         for column, table in enumerate(self.table_of[: len(self.flat)]):
@@ -256,7 +259,7 @@ class Store:
 
 
 class StoreWeights(nn.ParameterList):
-    """The weights of all stores, of which some stay on the host when the model is moved."""
+    """The weights of all stores; those of host-cached tables stay on the host if a model moves."""
 
     def __init__(self, weights: Iterable[nn.Parameter]):
         super().__init__(weights)

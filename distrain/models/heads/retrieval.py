@@ -23,12 +23,12 @@ RetrievalLoss = Literal["softmax", "bpr"]
 # those of a batch of 65,536 rows would take 17 GB.
 _SCORES_AT_A_TIME = 4096 * 4096
 _USERS_FROM = 1 << 32
-"""Added to users' ids, so that the keys of users are larger than those of items."""
+"""Added to users' ids, so that they differ from items' ids, which are used for unknown users."""
 
 
 @dataclass(frozen=True)
 class _Queries:
-    """Vectors of users, each with the vector and the id of its own item."""
+    """Users' vectors that are compared with the candidates, each with the row's own item."""
 
     users: Tensor  # `[queries, dim]`
     items: Tensor  # `[queries, dim]`
@@ -248,9 +248,9 @@ class ItemRetrievalTask(Task):
     ) -> tuple[Tensor | None, Tensor | None]:
         """Return log q of the queries' own items and of the candidates; `None`: no correction.
 
-        q is an item's probability of being a candidate: that of the draws, or as `log_q` says a
-        given tensor, the share of this step's candidates, or the share of all candidates so far.
-        There is no correction with BPR, and without draws and `log_q`.
+        `own` and `candidates` are item ids. q is the item's probability of being a candidate: that
+        of `draws`, or by the argument `log_q` of the task. There is no correction with BPR, nor
+        without `draws` and `log_q`.
         """
         if self.kind == "bpr":
             return None, None
@@ -304,7 +304,7 @@ class ItemRetrievalTask(Task):
 
 
 class _KnownItems:
-    """Computes for each query which candidates are known to be items of its user.
+    """Computes for each query (a user's vector) which candidates are known items of its user.
 
     The shapes of its tensors do not depend on the range of the ids.
     """
@@ -322,7 +322,7 @@ class _KnownItems:
         self._is_user = users >= 0
 
     def of(self, part: Tensor) -> Tensor:
-        """Return the mask for the queries with the indices `part`: `[queries, candidates]`."""
+        """Return a mask of known items, `[queries, candidates]`, for the queries at `part`."""
         users, items = self._sizes
         queries = self._of_queries.index_select(0, part)
         # All queries of a user share the row of one of them. The row after the last has no user.
@@ -340,9 +340,10 @@ class _KnownItems:
 def _with_events(own: Tensor, events: Ragged, places: int) -> tuple[Tensor, Tensor]:
     """Return a mask of the pairs that exist, and the item ids of all pairs: both `[rows, places]`.
 
-    `own`, `[rows, 1]`, are the items of the rows themselves. Place 0 is the row's own item, place 1
-    the newest event's, and so on. The oldest event has no place, since no event precedes it; so a
-    row with n events has n pairs, and a row without events has one.
+    Pairs are those of `ItemRetrievalTask`. `own`, `[rows, 1]`, are the items of the rows
+    themselves. Place 0 is the pair of the row's own item, place 1 that of the newest event, and so
+    on. The oldest event has no pair, since no event precedes it; so a row with n events has n
+    pairs, and a row without events has one.
     """
     ages = torch.arange(places, device=own.device)
     is_present = ages < events.lengths[:, None].clamp(min=1)

@@ -34,7 +34,7 @@ class Target:
 
     @property
     def num_scores(self) -> int:
-        """The number of scores of each row: that of the classes, or 1."""
+        """The number of scores of each row: that of the classes of a multiclass target, else 1."""
         return self.classes if self.kind == "multiclass" else 1
 
 

@@ -52,7 +52,7 @@ class Task(Block):
         raise NotImplementedError
 
     def losses(self, output: Tensor, batch: Batch) -> Tensor:
-        """Return the parts of `loss` by target, `[targets]`."""
+        """Return each target's part of `loss`, `[targets]`."""
         return self.loss(output, batch).reshape(1)
 
     def weight_sums(self, batch: Batch) -> Tensor | None:
@@ -65,7 +65,7 @@ class Task(Block):
         return None
 
     def candidates(self, output: Tensor, batch: Batch) -> Candidates | None:
-        """Return the data of these rows that the losses of all ranks' rows need.
+        """Return the items of these rows, against which the rows of all ranks are scored.
 
         Returns `None` if the loss of a row depends on that row alone.
         """
@@ -86,7 +86,10 @@ class Task(Block):
         raise NotImplementedError
 
     def observe(self, candidates: Candidates) -> None:
-        """Record the candidates of a step after its loss; all ranks get the same candidates."""
+        """Update the task's statistics, such as item counts, after the loss of a step.
+
+        `candidates` are those of all ranks, so all ranks make the same update.
+        """
 
     def logits(self, output: Tensor) -> Tensor:
         """Return the rows' scores for the first target, `[rows]`.

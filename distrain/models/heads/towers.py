@@ -10,9 +10,10 @@ from distrain.models.shapes import Branches, Flat, Shape, Value, flat, some_widt
 
 
 def tower_width(input_shape: Shape, user: str, item: str, who: str) -> int:
-    """Return the width of the branches `user` and `item` in the input of the task `who`.
+    """Return the width of the branches `user` and `item` in the input of a task.
 
-    Raises ModelError if a branch is missing, or if the two differ in width.
+    `who` is the task's name in error messages. Raises ModelError if a branch is missing, or if the
+    two differ in width.
     """
     shapes = input_shape.shapes if isinstance(input_shape, Branches) else {}
     if not {user, item} <= set(shapes):

@@ -92,7 +92,7 @@ def _inputs(
     names: Sequence[str] | None = None,
     draws: ItemDraws | None = None,
 ) -> InputBlock:
-    """Return the inputs: the lists of events, and the columns `names`; `None` for all columns."""
+    """Return a model's inputs: the lists of `events`, and the columns `names` (`None`: all)."""
     features = given.schema.remove_by_tag(Tags.TARGET).categorical
     sequences = {c.name: "sequence" for c in features if c.holds_lists and c.event in events}
     both: dict[str, Combiner] = {**given.combiners, **sequences}  # type: ignore[dict-item]
@@ -109,9 +109,9 @@ def _ranked(
     read: Callable[[str, Mapping[str, str]], Block],
     above: MLPBlock,
 ) -> Blueprint:
-    """Build an MLP over the columns, and over one block for each kind of events.
+    """Build the MLP `above` over the columns, and over one block for each kind of events.
 
-    `read` makes a block from the name of the events and their targets. `above` is the MLP.
+    `read` makes a block from the name of the events and the target of each of their lists.
     """
     events = event_targets(given.schema, spec.targets, spec.kind)
     blocks = [read(name, columns) for name, columns in events.items()]

@@ -90,7 +90,7 @@ def retrieval_task(
 
 
 def item_draws(schema: Schema, spec: TwoTowerSpec | SasrecRetrievalSpec) -> ItemDraws | None:
-    """Return the draws of negatives that a model section asks for.
+    """Return the object that draws the negatives, as the model section says.
 
     Returns `None` if the negatives are the items of the batch's other rows.
     """

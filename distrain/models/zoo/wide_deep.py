@@ -55,7 +55,7 @@ def linear(inputs: InputBlock) -> Block:
 
 
 def sum_or_parts(branches: Mapping[str, Block], head: Task | None) -> tuple[Block, Task]:
-    """Return the body and the task of a model of branches.
+    """Return the body and the task of a model that adds up several parts, such as wide and deep.
 
     Without a head, the body is the sum of the branches, which is the logit. With a head, the body
     returns the separate branches.

@@ -33,7 +33,7 @@ ROWS_AT_ONCE = 65536
 PLACE = np.dtype("<u8")
 """The type of a changed row's index in its table."""
 KEYS, ORDER = ".keys.npy", ".order.npy"
-"""Suffixes of a vocabulary's keys, and of the permutation that sorts the keys."""
+"""Suffixes of the files with a vocabulary's keys, one for each value, and their sort order."""
 
 
 class DamagedExport(Exception):
@@ -83,7 +83,7 @@ def verified(folder: Path) -> dict[str, Any]:
 
 
 def signed(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the document with a further entry `version`, a hash of its content."""
+    """Return the document with a further entry `version`, a hash of the other entries."""
     text = json.dumps(document, sort_keys=True)
     return {**document, "version": hashlib.sha256(text.encode()).hexdigest()}
 
@@ -184,7 +184,8 @@ def save_order(file: Path) -> None:
 def patched(old: Path, pieces: Sequence[Mapping[str, Any]], patch: BinaryIO) -> Iterator[bytes]:
     """Yield the content of a file, from its previous version `old` and the pieces of its patch.
 
-    A piece either has bytes to copy, or describes a table and which of its rows changed.
+    A piece is an entry of `delta.json`, about a range of the file: bytes to copy from `patch`, or a
+    table, whose changed rows are in `patch`.
     """
     for piece in pieces:
         if "bytes" in piece:

@@ -62,7 +62,7 @@ class ServedExport:
 
 @dataclass(frozen=True)
 class Written:
-    """Facts about an export that was written."""
+    """The result of `export_folder`."""
 
     served: ServedExport | None  # the comparison with `predict`; `None` if only ids are scored
     delta: DeltaSize | None  # the changes; `None` for a complete export

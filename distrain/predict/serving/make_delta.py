@@ -89,7 +89,7 @@ def _chain(folder: Path) -> list[Path]:
 def write_delta(
     path: str | Path, since: Path, before: Path, after: Path, *, replace: bool = False
 ) -> DeltaSize:
-    """Write the delta from the complete export `before` to the complete export `after`.
+    """Write a folder with the changes from the complete export `before` to the complete `after`.
 
     Args:
         path: The folder to write.
@@ -140,7 +140,7 @@ def write_delta(
 
 
 def _form(folder: Path) -> str:
-    """Return the properties of an export in which both exports of a delta must agree, as a text.
+    """Return, as a text, the properties that both exports of a delta must have in common.
 
     They are the model's files, the form of the tables, and whether there is a workflow.
     """

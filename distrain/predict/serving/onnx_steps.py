@@ -27,7 +27,7 @@ DTYPES = {
     "truth": np.dtype(bool),
 }
 EMPTY = {"text": "", "integer": 0, "time": 0}
-"""The placeholder of a missing value, by kind."""
+"""The value of a graph's input where it is missing, by the kind of the column's values."""
 
 _KINDS = {DTYPES[kind]: kind for kind in ("integer", "number", "float32", "uint64")}
 _where: Callable[..., Tensor] = np.where  # type: ignore[assignment]
@@ -101,7 +101,7 @@ class Nodes:
 
 @dataclass(frozen=True, eq=False)
 class Tensor(NDArrayOperatorsMixin):
-    """A tensor of a graph, of any shape. NumPy functions applied to it add nodes.
+    """A tensor of the ONNX graph, of any shape. NumPy functions applied to it add nodes.
 
     Attributes:
         kind: One of `DTYPES`; times are microseconds since 1970.
@@ -145,7 +145,7 @@ class Tensor(NDArrayOperatorsMixin):
         return self if kind == self.kind else self.called(self.graph.cast(self.name, dtype), kind)
 
     def any(self) -> bool:
-        """Make the graph refuse the rows where this tensor is true; always return False.
+        """Make the graph return no scores for rows where this tensor is true; always return False.
 
         The traced code raises an error if `any()` is true. While the graph is made, it must
         continue.

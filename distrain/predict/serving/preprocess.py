@@ -134,7 +134,7 @@ class Preprocessor:
             raw = [*map(self._row_of, rows)]
             if not _are_kept(chain.from_iterable(raw)):
                 return None
-            numbers = _met(self._all_met[form], [*zip(*raw, strict=True)], np.float64)
+            numbers = _from_caches(self._all_met[form], [*zip(*raw, strict=True)], np.float64)
         except (IndexError, KeyError, TypeError, ValueError):
             return None
         num_ids = len(self._categorical)
@@ -151,11 +151,11 @@ class Preprocessor:
         with suppress(TypeError):  # an unhashable value
             if _are_kept(whole):
                 with suppress(KeyError):
-                    return _met(self._ids_met[form], raw, np.int64)
+                    return _from_caches(self._ids_met[form], raw, np.int64)
                 for column, values in zip(self._categorical, raw, strict=True):
-                    column.meet(values, form)
+                    column.fill_cache(values, form)
                 with suppress(KeyError):  # unusable values, or values of other types
-                    return _met(self._ids_met[form], raw, np.int64)
+                    return _from_caches(self._ids_met[form], raw, np.int64)
         pairs = zip(self._categorical, raw, strict=True)
         return np.array(
             [column.ids(values, form)[0] for column, values in pairs], np.int64
@@ -174,8 +174,9 @@ class Preprocessor:
         return {name: c.read(given[c.source], form) for name, c in self._columns.items()}
 
     def _given(self, rows: Any, form: str) -> dict[str, Any]:
-        """Return the source columns of the program, and the texts of its crosses, by name.
+        """Return, by name, the raw columns that the program reads, and the texts of its crosses.
 
+        A cross's text joins those of its columns. `form` is the form of the rows, one of `FORMS`.
         Raises the errors of `columns_of`, and `BadValue` for an unusable value of a cross.
         """
         given = columns_of(rows, self.sources)
@@ -191,7 +192,7 @@ class Preprocessor:
 
 
 def _text_of(source: str) -> dict[str, Any]:
-    """Return a program's entry for a source column of a cross, which is read as texts."""
+    """Return the description of a column that a cross reads, for `_Column`: it is read as texts."""
     takes = ["text", "integer", "number", "bool", "decimal", "time"]
     as_text = {"to": "text", "takes": takes, "lists": False, "separator": None}
     of = {"name": source, "source": source, "steps": [], "slices": []}
@@ -239,19 +240,16 @@ class _Column:
         return spec["to"] == "number" and not (spec["lists"] or spec["is_whole"])
 
     def ids(self, values: Any, form: str) -> tuple[Any, list[int] | None]:
-        """Compute the column from raw values; return the values after all steps, and list lengths.
-
-        The result is that of `made`. Ids are cached.
-        """
+        """Return the result of `made` for a column's raw values in the form `form`; cache ids."""
         values, lengths = self._flat(values, form)
-        if self.has_ids and self.meet(values, form):
+        if self.has_ids and self.fill_cache(values, form):
             with suppress(KeyError):
                 ids = map(self.met[form].__getitem__, values)
                 return np.fromiter(ids, np.int64, len(values)), lengths
         return self.made(self._read_items(values, lengths, form), lengths)
 
-    def meet(self, values: Any, form: str) -> bool:
-        """Compute and cache the ids of those values that are not cached yet.
+    def fill_cache(self, values: Any, form: str) -> bool:
+        """Compute and cache the ids of those of `values` that are not cached yet.
 
         Returns False, and caches nothing, if there are too many distinct values, or values of types
         that cannot be keys of the cache (such as bool, since True == 1). Returns True otherwise,
@@ -264,7 +262,7 @@ class _Column:
             return False
         # Not a difference of sets, which would iterate over the whole cache.
         if new := [value for value in distinct if value not in self.met[form]]:
-            met = self.known(form, len(new))
+            met = self.cache_for(form, len(new))
             new = new if met else list(distinct)
             with suppress(BadValue):  # raised later, with its row
                 ids = self.made(self._read_items(new, None, form), None)[0]
@@ -274,10 +272,10 @@ class _Column:
     def keep(self, values: Sequence[Any], made: Array, form: str) -> None:
         """Cache `made`, the results for `values`, if all values are of cacheable types."""
         if _are_kept(values):
-            self.known(form, len(values)).update(zip(values, made.tolist(), strict=True))
+            self.cache_for(form, len(values)).update(zip(values, made.tolist(), strict=True))
 
-    def known(self, form: str, more: int) -> dict[Any, Any]:
-        """Return the cache of results by value, emptied if `more` entries would not fit."""
+    def cache_for(self, form: str, more: int) -> dict[Any, Any]:
+        """Return the cache of results by value; first empty it if `more` new entries do not fit."""
         if len(self.met[form]) + more > MOST_KEPT:
             self.met[form].clear()
         return self.met[form]
@@ -412,11 +410,12 @@ def _are_kept(values: Iterable[Any]) -> bool:
     return set(map(type, values)) <= _KEPT_TYPES
 
 
-def _met(getters: Sequence[Any], raw: Sequence[Any], dtype: Any) -> Array:
+def _from_caches(getters: Sequence[Any], raw: Sequence[Any], dtype: Any) -> Array:
     """Return the cached results for columns of values, `[rows, columns]`.
 
-    Raises `KeyError` if a value is not cached. All columns are looked up at once, since for one row
-    a call per column takes longer than computing the column.
+    `getters` has, for each column, the function that looks up a value. Raises `KeyError` if a value
+    is not cached. All columns are looked up at once, since for one row a call per column takes
+    longer than computing the column.
     """
     results = np.fromiter(chain.from_iterable(map(map, getters, raw)), dtype)
     return np.ascontiguousarray(results.reshape(len(raw), -1).T)

@@ -121,9 +121,10 @@ def column_program(
     lists: bool,
     holds_text: bool = False,
 ) -> tuple[dict[str, Any], dict[str, Vocabulary]]:
-    """Return the entry of a column in a program, and the vocabularies that it uses, by name.
+    """Return the description of a column in a program, and the vocabularies that it uses, by name.
 
     Args:
+        operators: The operators of the workflow that make the column, in order.
         spec: The column's entry in the features document; `None` if the workflow has no document.
         lists: Whether the column holds lists.
         holds_text: Whether the column holds texts. If a vocabulary of the column's own values
@@ -159,7 +160,9 @@ def _vocabulary(encoding: CountEncode | TargetEncode, column: str) -> Vocabulary
 
 
 def _numbers(encoding: CountEncode | TargetEncode, column: str) -> Floats:
-    """Return the encoding's number for each id of the vocabulary from `_vocabulary`, float64.
+    """Return the number, such as a count, by which an operator replaces each id, float64 `[ids]`.
+
+    The ids are those of the vocabulary from `_vocabulary`.
 
     If the fit has seen no missing values, missing values get the number of unseen values.
     """
@@ -214,10 +217,11 @@ def _slices(operators: Sequence[Any], spec: ColumnSpec | None) -> Iterator[list[
 
 
 def _reading(spec: ColumnSpec | None, operators: Sequence[Any], holds_text: bool) -> dict[str, Any]:
-    """Return the entries of a column's program about reading, and its first steps.
+    """Return those entries of a column's description in a program that say how to read it.
 
     `takes` has the accepted kinds of values, and `to` the kind to which they are converted, as
-    `distrain.prep` does for a table with types. The steps of the operators follow those in `steps`.
+    `distrain.prep` does for a table with types. `steps` has the steps before those of the
+    operators.
     """
     as_ = AS_IS if spec is None else spec.as_
     taken = takes_of(operators)

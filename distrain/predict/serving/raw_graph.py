@@ -60,9 +60,9 @@ class RawInput:
         return {self.values, self.missing, *([f"{self.name}.lengths"] if self.lists else [])}
 
     def fed(self, values: Any, lengths: Sequence[int] | None) -> dict[str, Any]:
-        """Return the graph's inputs for a column, by name, from the output of `Preprocessor.read`.
+        """Return the arrays to pass to the graph for this column, by the names of its inputs.
 
-        `lengths` are the lengths of the rows' lists; `None` for a flat column.
+        `values` and `lengths` are those of the column in the result of `Preprocessor.read`.
         """
         feeds: dict[str, Any] = {}
         shape = (-1,) if self.lists else (-1, 1)
@@ -176,7 +176,7 @@ def write_raw_graph(
 
 
 def _read(nodes: Nodes, inputs: Sequence[RawInput]) -> list[Any]:
-    """Return the descriptions of the graph's inputs; add the default of each optional mask."""
+    """Return the ONNX descriptions of the graph's inputs; add the default of optional masks."""
     given = []
     for one in inputs:
         size = f"values of {one.name}" if one.lists else "rows"

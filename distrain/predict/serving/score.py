@@ -1,7 +1,7 @@
 """Scores raw rows with an exported model, without distrain.
 
     python score.py ROWS.jsonl     scores as JSON lines, one for each line of ROWS.jsonl
-    python score.py --check        scores the golden rows again, and compares
+    python score.py --check        scores the rows in golden.json again, and compares
 
 A copy of this file is in the folder that `distrain export --with-workflow` wrote. It needs NumPy,
 and onnxruntime for `model.onnx` or torch for `model.pt2`.
@@ -69,7 +69,7 @@ class Scorer:
         return scores_by_name
 
     def check(self) -> float:
-        """Score the golden rows again; return the largest difference from their stored scores."""
+        """Score the rows in `golden.json` again; return the largest difference from its scores."""
         golden = json.loads((self.folder / GOLDEN).read_text(encoding="utf-8"))
         scores = self.score(decoded(golden["rows"]), golden["form"])
         return largest_difference(scores, golden["scores"])
@@ -196,7 +196,7 @@ def decoded(columns: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Score a file of rows, or check the golden rows; return the exit code."""
+    """Score a file of rows, or check the scores in `golden.json`; return the exit code."""
     parser = argparse.ArgumentParser(description="Score raw rows with the model beside this file.")
     parser.add_argument("rows", nargs="?", help="a file of JSON lines")
     parser.add_argument("--check", action="store_true", help="score the golden rows again")

@@ -33,9 +33,10 @@ def fit_tables(
     staging: str,
     memory: MemoryPlan,
 ) -> list[SavedTable]:
-    """Write the table of each counted column to `categories`; return the tables in the same order.
+    """Write the tables of counts or target means of some columns to the folder `categories`.
 
-    The returned tables stay in their files. `staging` is a folder for the pieces' files.
+    Returns one table for each of `counted`, in order. Each stays in its file until it is used.
+    `staging` is a folder for temporary files. `memory` bounds the memory of each task.
 
     Raises:
         DataError: A column has more than `MOST_VALUES` distinct values.

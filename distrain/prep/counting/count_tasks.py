@@ -14,7 +14,7 @@ from distrain.prep.workers import TaskRunner
 
 @dataclass(frozen=True)
 class CountedColumn:
-    """The counts of a column, or of a domain, from all tasks."""
+    """The counts of a column (or of a domain's columns) from all tasks, in files."""
 
     name: str
     operator: FittedOperator  # without its fitted state
@@ -35,13 +35,13 @@ class CountedColumn:
 
 @dataclass(frozen=True)
 class Work:
-    """The tasks that add up the counts of one column.
+    """The arguments of the tasks that add up the counts of one column; see `add_up`.
 
     Attributes:
         size_bytes: Memory of the counts to add up.
-        piece: The first arguments of each piece's task; its buckets and the stem of its files
-            follow.
-        whole: The first arguments of the last task; the results of the pieces follow.
+        piece: The first arguments of `of_piece`. `add_up` appends the piece's range of buckets and
+            the prefix of its files.
+        whole: The first arguments of `of_whole`. `add_up` appends the results of the pieces.
         most_pieces: Maximum number of pieces.
     """
 

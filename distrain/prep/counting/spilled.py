@@ -42,7 +42,7 @@ def pieces_of(size_bytes: int, piece_bytes: int, most: int = NUM_BUCKETS) -> lis
 
 @dataclass(frozen=True)
 class Spilled:
-    """The counts of a column or domain from one task."""
+    """The files of counts of a column or domain that one task wrote, and their sizes."""
 
     # Arrow files, whose rows are in the order of their buckets; at least one
     files: tuple[str, ...]
@@ -57,7 +57,7 @@ def spill_counts(
 
     When the counts of a column reach `held_bytes` in memory, the counts of equal values are merged.
     If they still take more than half of `held_bytes`, they are written to a file. The remaining
-    counts are written at the end.
+    counts are written at the end. `unit` has the columns and the operator.
     """
     sinks: dict[str, _Sink] = {}
     for states in unit.states(parts):
@@ -120,10 +120,10 @@ def write_rows(rows: pa.Table, path: str) -> None:
 
 
 def read_buckets(path: str, buckets: range) -> pa.Table:
-    """Return a copy of the rows of some buckets of a file, in the file's order.
+    """Return the rows of some buckets of a file, in the file's order, as a copy.
 
-    A slice would keep pages of the mapped file in memory: for a single byte, the kernel may load
-    2 MiB.
+    A slice of the mapped file would keep more of it in memory than the rows: the kernel may load 2
+    MiB for a single byte.
     """
     table = MappedFile.staged(path).rows
     begins = np.frombuffer(table.schema.metadata[_BEGINS], np.int64)

@@ -35,11 +35,12 @@ from distrain.prep.vocabulary import (
 from distrain.prep.workers import TaskRunner
 
 KEPT = "rare"
-"""The prefix of files with counts of values without an id."""
+"""The prefix of files with kept counts: counts of frequent values without an id."""
 
 KEPT_BUCKETS = 256
-"""The number of hash buckets among which the counts to keep are divided equally. It is fixed, since
-it affects which counts are kept."""
+"""The number of hash buckets into which values without an id are divided. Each bucket keeps at most
+an equal number of counts, for later updates. It is fixed, since it affects which counts are kept.
+"""
 
 _BUCKETS_IN_ONE = NUM_BUCKETS // KEPT_BUCKETS
 
@@ -58,7 +59,10 @@ class VocabularyReport:
 
 @dataclass(frozen=True)
 class Limits:
-    """The largest number of values that get an id, and of other values whose counts are kept."""
+    """The largest number of values that get an id, and of other values whose counts are kept.
+
+    Kept counts are stored with the vocabulary for later updates.
+    """
 
     new: int | None  # the number of values that may get an id; `None` for no limit
     # the number of values without an id whose counts are kept, rounded up to an equal number for
@@ -67,9 +71,10 @@ class Limits:
 
     @classmethod
     def of(cls, operator: Categorify, keep_counts: int, num_old: int = 0) -> Limits:
-        """Return the limits of a vocabulary in which `num_old` values have ids already.
+        """Return the limits of an operator's vocabulary in which `num_old` values have ids already.
 
-        No counts are kept if the vocabulary has reached its `max_size`.
+        `keep_counts` is the requested maximum of kept counts. No counts are kept if the
+        vocabulary has reached its `max_size`.
         """
         left = max(0, operator.max_size - num_old) if operator.max_size else None
         return cls(left, 0 if left == 0 else keep_counts)
@@ -91,14 +96,16 @@ class Chosen:
 def choose(
     operator: Categorify, counts: Counts, limits: Limits, observed: int, stem: str
 ) -> Chosen:
-    """Choose the values that get an id or keep their counts, and write them to files `STEM-*`.
+    """Choose the values that get an id, and those whose counts are kept without an id.
 
-    Values that reach the operator's `freq_threshold` get an id, at most the `limits.new` most
-    frequent of them. Of the values that do not reach it, the most frequent in each of the
-    `KEPT_BUCKETS` keep their counts.
+    Writes both to files `STEM-*`, and returns what it wrote. Values that reach the operator's
+    `freq_threshold` get an id, at most the `limits.new` most frequent of them. For the values that
+    do not reach it, the counts of the most frequent in each of the `KEPT_BUCKETS` are kept for
+    later updates.
 
     Args:
-        counts: The counts of a piece, with each value once, without values that have an id already.
+        counts: The counts of a piece (a range of hash buckets), with each value once, without
+            values that have an id already.
         observed: How often the piece's values occur in the rows, for the result.
     """
     passes = pc.greater_equal(counts.counts, operator.freq_threshold)
@@ -120,10 +127,10 @@ def fit_vocabularies(
 ) -> list[VocabularyReport]:
     """Write the vocabularies of counted columns to the folder `categories`.
 
-    Returns a report on each, in the order of `counted`. `staging` is a folder for temporary files.
-    `keep_counts` is the maximum number of values without an id whose counts are kept with a
-    vocabulary, rounded up to a multiple of `KEPT_BUCKETS`. Raises a `DataError` if a column has
-    more ids than int32 holds.
+    Returns a report on each, in the order of `counted`. `staging` is a folder for temporary files,
+    and `memory` bounds the memory of each task. `keep_counts` is the maximum number of values
+    without an id whose counts are kept with a vocabulary, rounded up to a multiple of
+    `KEPT_BUCKETS`. Raises a `DataError` if a column has more ids than int32 holds.
     """
     work = []
     for column in counted:
@@ -167,9 +174,10 @@ def _write_fitted(
 
 
 def write_kept(pieces: Sequence[Chosen], categories: str, name: str) -> tuple[int, int]:
-    """Write the kept counts of a vocabulary; return their number and the file's size in bytes.
+    """Write the kept counts of the vocabulary `name` to the folder `categories`.
 
-    Writes nothing and returns zeros if no counts are kept.
+    Kept counts are those of frequent values without an id. `pieces` has them for all hash buckets.
+    Returns their number and the file's size in bytes; writes nothing and returns zeros without any.
     """
     runs = [piece.rare for piece in pieces if piece.rare is not None]
     if not runs:
@@ -198,9 +206,10 @@ def most_frequent(counts: Counts, limit: int | None) -> Counts:
 
 
 def _of_each_bucket(counts: Counts, limit: int) -> Counts:
-    """Return the at most `limit` most frequent values of each of the `KEPT_BUCKETS`.
+    """Return the counts of the `limit` most frequent values of each of the `KEPT_BUCKETS`.
 
-    They are in the order of the buckets; in a bucket, by falling count and then by value.
+    They are in the order of the buckets; in a bucket, by falling count and then by value. Fewer if
+    a bucket has fewer values.
     """
     table = counts.rows.append_column(
         "bucket", pa.array(buckets_of(counts.values) // _BUCKETS_IN_ONE)

@@ -23,9 +23,10 @@ _STRING_BYTES = 2**31 - 1
 
 @dataclass(frozen=True)
 class Run:
-    """A file with columns `value` and `count` from one piece.
+    """A sorted file of values and counts that one piece of the counts contributes to a vocabulary.
 
-    Runs of values that get ids are in id order; runs of kept counts are in bucket order.
+    It has the columns `value` and `count`. Runs of values that get ids are in id order; runs of
+    kept counts are in bucket order.
     """
 
     path: str
@@ -42,7 +43,7 @@ def write_run(kept: Counts, path: str) -> Run:
 class RunsInOrder:
     """Merges runs: iterating yields tables of their values and counts, in id order.
 
-    It ends after `most` values; `None` for all values. A table takes about `range_bytes`.
+    Iteration ends after `most` values (`None`: all). A table has about `range_bytes`.
     """
 
     def __init__(self, runs: Sequence[Run], most: int | None, range_bytes: int):

@@ -1,4 +1,4 @@
-"""Checks tables whose columns are passed to the operators unchanged."""
+"""Checks tables that are used without a features document: columns are not converted."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def check_types(path: str, types: Mapping[str, pa.DataType], features: FeatureCo
     """Raise a `DataError` if parquet columns are missing or unusable.
 
     The error lists all of them. If most columns are missing, it lists only some of the missing
-    ones, and says that the file is not the table of the workflow.
+    ones, and says that the file is not the table of the workflow. `types` has the type of each
+    column of the file.
     """
     wanted = {} if features.unlabeled else {LABEL: LABEL}
     columns = {name: column.kind for name, column in features.document.columns.items()}

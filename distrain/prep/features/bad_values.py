@@ -38,7 +38,8 @@ class BadValues(Exception):
     def of_rows(self, rows: Places) -> BadValues:
         """Return a copy with `rows`, one for each bad value, as its `places`.
 
-        It is for values that were taken from lists, or from some of the rows.
+        Use it if the values were taken from lists or from some of the rows, so that their positions
+        are not row numbers.
         """
         moved = copy(self)
         moved.places = rows
@@ -64,7 +65,10 @@ class BadValues(Exception):
 
 
 def guess(text: str, held: Iterable[str]) -> str:
-    """Return the end of an error's message: which of the texts `held` is probably meant."""
+    """Return the end of an error's message: which of the texts `held` is most similar to `text`.
+
+    "" if none is similar.
+    """
     held = list(held)
     near = get_close_matches(text, held, n=1, cutoff=0.7)
     near = near or [one for one in held if text.lower() in one.lower()][:_MOST_GUESSES]
@@ -81,7 +85,10 @@ def true_positions(mask: Any) -> Places:
 def converted(
     values: pa.Array, convert: Callable[[pa.Array], pa.Array], problem: str, hint: str | None = None
 ) -> pa.Array:
-    """Return `convert(values)`; raises `BadValues` with all values that Arrow rejects."""
+    """Return `convert(values)`; if Arrow rejects values, raise `BadValues` with all of them.
+
+    `problem` and `hint` are texts of the error.
+    """
     try:
         return convert(values)
     except pa.ArrowInvalid:
@@ -100,7 +107,8 @@ def parsed(
 ) -> pa.Array:
     """Return the results of `parse` for texts, as `dtype`; each distinct text is parsed once.
 
-    Raises `BadValues` with all texts for which `parse` raises a `ValueError`.
+    Raises `BadValues` with all texts for which `parse` raises a `ValueError`; `problem` and `hint`
+    are its texts.
     """
     encoded = values.dictionary_encode()
     results: list[Any] = []

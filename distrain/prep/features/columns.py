@@ -246,7 +246,7 @@ class _NumbersSpec(_ColumnSpec):
 
     @property
     def with_gaps(self) -> Self:
-        """The settings for rows that a fitted workflow transforms, in which values may be missing.
+        """The settings for later rows of a fitted workflow, in which values may be missing.
 
         With `normalize` and without `fill`, this is a copy with `fill: 0`, so that the check of
         these rows accepts missing values. Otherwise it is this object.
@@ -280,7 +280,7 @@ class _NumbersSpec(_ColumnSpec):
 if TYPE_CHECKING:
 
     class ContinuousSpec(_NumbersSpec):
-        """Numbers, with a key for each operator."""
+        """A column of numbers; each key adds an operator."""
 
 else:
     _ORDER = ", ".join(key.name for key in DOCUMENT_KEYS)
@@ -306,7 +306,10 @@ Column = Annotated[ColumnSpec, Field(discriminator="kind")]
 KEYS_OF_HISTORY, TIMES_OF_HISTORY = "history.by", "history.order"
 """The names, in staged rows, of the columns that histories need."""
 TIMES_OF_SPLIT = "split.time"
-"""The name, in staged rows, of the split's times, for operators that learn in time order."""
+"""The name that the split's time column has in staged rows.
+
+Operators that learn in time order need it.
+"""
 
 
 class HistorySpec(Section):
@@ -337,7 +340,10 @@ class HistorySpec(Section):
 
     @property
     def staged(self) -> dict[str, ColumnSpec]:
-        """The columns of keys and times to stage, in which values may be missing."""
+        """The history's columns of keys and of times in staged rows, with their settings.
+
+        Their values may be missing.
+        """
         keys = CategoricalSpec.model_validate({"kind": "categorical", "from": self.by})
         times = ContinuousSpec.model_validate(
             {

@@ -72,7 +72,9 @@ class FeatureConfig:
         """Return the configuration for a table without a features document.
 
         The table is Criteo's text, or parquet with the columns that `workflow` names. Columns are
-        read without conversion; only the workflow changes them.
+        read without conversion; only the workflow changes them. `layout` is the format of Criteo's
+        text. `unlabeled` says that rows have no labels, and `keep` names columns to write
+        unchanged.
         """
         columns = dict.fromkeys(workflow.columns, _NUMBER)
         columns |= dict.fromkeys(workflow.taking_categories, _CATEGORY)
@@ -96,7 +98,7 @@ class FeatureConfig:
 
     @property
     def staged(self) -> dict[str, ColumnSpec]:
-        """The columns of staged rows, with the settings by which their values are checked."""
+        """The columns of staging files, by name, with the settings for reading their values."""
         staged = self.document.staged
         if not self.is_fitted:
             return staged

@@ -310,9 +310,10 @@ class FeatureDocument(Section):
 
     @property
     def beside(self) -> tuple[ColumnSchema, ...]:
-        """The output columns besides the features and the first target's label.
+        """The schema of the output columns other than the features and the first target's label.
 
-        These are the further targets, the marks of known labels, the weight and the windows.
+        These are the labels of further targets, columns that mark known labels, the weight, and the
+        windows.
         """
         columns = [target.schema_of(name) for name, target in self.more_targets.items()]
         known = [target.known_schema_of(name) for name, target in self.more_targets.items()]

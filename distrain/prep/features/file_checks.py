@@ -37,15 +37,19 @@ def looked_at(
     sides: Sequence[SideTable],
     runner: TaskRunner,
 ) -> list[TableFile]:
-    """Inspect and check files on workers; return a `TableFile` for each, in order.
+    """Inspect all files on workers, and return their formats and columns in the order of `files`.
 
-    Raises a `DataError` if a file does not fit the document. `sides` are the joined side tables.
+    Raises a `DataError` if a file does not fit the features document. `sides` are the joined side
+    tables.
     """
     return runner.run("look", _checked_look, _looks(files, features, sides))
 
 
 def table_file_of(path: str, features: FeatureConfig) -> TableFile:
-    """Inspect and check one file; raises a `DataError` if it does not fit the document."""
+    """Return the format and the columns of one file.
+
+    Raises a `DataError` if it does not fit the document.
+    """
     sides = side_tables(features.document.joins)
     return _checked_look(*_looks([InputFile(path, 0)], features, sides)[0])
 
@@ -53,9 +57,10 @@ def table_file_of(path: str, features: FeatureConfig) -> TableFile:
 def rows_in_memory(
     name: str, types: Mapping[str, pa.DataType], features: FeatureConfig
 ) -> TableFile:
-    """Return the `TableFile` of rows in memory, called `name` in errors, with columns `types`.
+    """Return a `TableFile` that describes rows in memory, for code that checks files.
 
-    Raises a `DataError` if they do not fit the document.
+    `name` is the name of the rows in errors; `types` are the types of their columns. Raises a
+    `DataError` if they do not fit the features document.
     """
     sides = side_tables(features.document.joins)
     joined = {name: added for side in sides for name, added in side.columns.items()}
@@ -96,10 +101,10 @@ def _checked_look(
 
 
 def same_in_all(files: Sequence[tuple[str, dict[str, str]]], hint: str) -> dict[str, str]:
-    """Return what each column holds; raises a `DataError` if two files differ in it.
+    """Return the description of each column, such as `int64` or `lists`, that all files agree on.
 
-    `files` has the path of each file, and for its columns a text such as `int64` or `lists`. Files
-    in which a column has no entry are ignored for that column.
+    `files` has the path and the descriptions (by column) of each file; a file need not have all
+    columns. Raises a `DataError` with `hint` if two files differ.
     """
     first: dict[str, tuple[str, str]] = {}
     for path, columns in files:

@@ -69,7 +69,10 @@ def side_tables(joins: Sequence[JoinSpec]) -> list[SideTable]:
 
 
 def same_side_tables(joins: Sequence[JoinSpec], digests: Sequence[str]) -> list[SideTable]:
-    """Return the side tables; raises a `DataError` if a table's digest differs from `digests`."""
+    """Return the side tables, read on this machine, and check that they equal those of the caller.
+
+    Raises a `DataError` if a table's digest differs from `digests`, those of the calling process.
+    """
     tables = side_tables(joins)
     for side, digest in zip(tables, digests, strict=True):
         if side.digest != digest:

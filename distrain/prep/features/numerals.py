@@ -25,7 +25,7 @@ def numbers_of(
     """Return values as float64, parsing texts; booleans are 0 and 1.
 
     Texts may be amounts such as `$1,234.50`; `text` has their decimal mark, by default a point.
-    Raises `BadValues` for texts that are not numbers.
+    Raises `BadValues` for texts that are not numbers. `hint` is the hint of that error.
     """
     if not is_text(values.type):
         return values.cast(pa.float64(), safe=False)
@@ -37,9 +37,9 @@ def numbers_of(
 
 
 def _plain_texts(values: pa.Array, point: str) -> Iterator[pa.Array]:
-    """Yield copies of the texts, of which Arrow may be able to cast one to float64.
+    """Yield variants of the texts that Arrow's fast cast to float64 may accept.
 
-    A cast that succeeds gives the same numbers as `number_of`. The first copy has a point for a
+    A cast that succeeds gives the same numbers as `number_of`. The first variant has a point for a
     decimal comma; the second also has no blanks around the texts. Yields nothing if `point` is a
     comma and a text has a point, which may separate thousands.
     """
@@ -54,7 +54,8 @@ def _plain_texts(values: pa.Array, point: str) -> Iterator[pa.Array]:
 def integers_of(values: pa.Array, hint: str | None = None) -> pa.Array:
     """Return values as int64, parsing texts; NaN becomes null.
 
-    Raises `BadValues` for values that are not whole numbers of 64 bits.
+    Raises `BadValues` for values that are not whole numbers of 64 bits. `hint` is the hint of that
+    error.
     """
     dtype = values.type
     if pa.types.is_floating(dtype):

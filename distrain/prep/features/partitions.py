@@ -1,4 +1,4 @@
-"""Hive folders: columns whose values are in the names of folders, `day=2024-05-01/`."""
+"""Hive partitions: columns whose values are in the names of folders, such as `day=2024-05-01/`."""
 
 from __future__ import annotations
 

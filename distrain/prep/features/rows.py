@@ -45,7 +45,7 @@ class Unlabelled(BadValues):
 
 
 class NeitherValue(BadValues):
-    """Some values of a binary target are neither its `equals` nor its `otherwise`."""
+    """Some values of a binary target are neither the value of class 1 nor that of class 0."""
 
     def __init__(self, places: Places, values: pa.Array, target: TargetSpec):
         two = (target.equals, target.otherwise)
@@ -100,7 +100,7 @@ def labels_of(
 def known_labels_of(
     values: pa.Array | pa.ChunkedArray, target: TargetSpec, text: FormatSpec | None
 ) -> tuple[pa.Array, pa.Array]:
-    """Return all labels, and which of them are known.
+    """Return all labels of a target that some rows may lack, and which of them are known.
 
     The labels are those of `labels_of`, with 0 for missing labels. The second array is float32: 1
     for a known label, 0 for a missing one. Raises `BadValues` for unusable values.
@@ -164,9 +164,9 @@ def _classes(
 def window_values(
     values: pa.Array | pa.ChunkedArray, windows: TableWindows, text: FormatSpec | None
 ) -> pa.Array:
-    """Return the values that determine windows, `[rows]`: timestamps, integers or float64.
+    """Return the values by which rows are divided into windows, `[rows]`.
 
-    Raises `BadValues` for missing or unusable values.
+    They are timestamps, integers or float64. Raises `BadValues` for missing or unusable values.
     """
     values = flat(values)
     if len(gaps := _gaps(values)):
@@ -226,8 +226,9 @@ def validation_mask(
 def hashed_rows(values: pa.Array, share: float) -> tuple[Mask, frozenset[int]]:
     """Return a mask of the validation rows of a split by hash, `[rows]`, and some hashes.
 
-    Rows with a missing value are training rows. The hashes are at most `FEWEST_HASHED` different
-    hashes of the values, which show whether there are enough different values.
+    `share` is the share of the values, not of the rows, that is for validation. Rows with a missing
+    value are training rows. The hashes are at most `FEWEST_HASHED` different hashes of the values,
+    which show whether there are enough different values.
     """
     distinct = category_texts_of(values).dictionary_encode()
     hashes = stable_buckets(distinct.dictionary, _HASH_PLACES)

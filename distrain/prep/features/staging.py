@@ -64,7 +64,7 @@ from distrain.schema.criteo import LABEL
 
 @dataclass(frozen=True)
 class StagingTask:
-    """The rows of a file that one task reads, and the features that it makes of them."""
+    """Which rows of a file one task reads, and how it converts them to staged columns."""
 
     file: TableFile
     rows: TextRange | Part  # bytes of text, or row groups of parquet
@@ -114,7 +114,10 @@ class Staged:
 
 
 _FITTED = "Correct the value, or leave the row out: a fitted workflow keeps its features document."
-"""Replaces hints that propose to change the features document."""
+"""The hint of errors for rows of a fitted workflow.
+
+It replaces hints that propose to change the features document.
+"""
 
 
 class _BadColumn(Exception):
@@ -127,7 +130,7 @@ class _BadColumn(Exception):
 def stage_rows(task: StagingTask) -> Staged:
     """Read the rows of a task, and write their labels and features to files `STEM-*`.
 
-    Returns the parts of these files, and counts of lines, dropped rows and labels.
+    Returns the files as parts for later tasks, and counts of lines, dropped rows and labels.
 
     Raises:
         DataError: A value or a line cannot be used.
@@ -209,7 +212,7 @@ def _stage_text(task: StagingTask, text: TextRange) -> Staged:
 
 
 class _Usable(NamedTuple):
-    """The staged columns of the usable rows among some rows."""
+    """The staged columns of the rows that can be used, among some rows."""
 
     rows: pa.Table
     places: Places  # the indices of these rows among the given rows
@@ -232,12 +235,12 @@ class _ParsedPiece(NamedTuple):
 
     @property
     def num_rows(self) -> int:
-        """The number of rows in the piece, including dropped rows and bad lines."""
+        """The number of lines that are rows, including dropped rows and bad lines."""
         return len(self.row_numbers) + self.usable.unlabelled + self.bad_lines.count
 
 
 class _BlockWriter(ExitStack):
-    """The staging files of a block of rows; files without rows are not written."""
+    """Writes the staging files of one block; a file without rows is not written."""
 
     def __init__(self, task: StagingTask, number: int):
         super().__init__()
@@ -281,9 +284,12 @@ _VALID = "-valid"
 def _parsed(
     block: bytes, task: StagingTask, layout: FormatSpec, lines_before: int, text: TextRange
 ) -> tuple[_Usable, Places, list[BadLine]]:
-    """Return a block's usable rows, their numbers in it (counting bad lines), and its bad lines.
+    """Return a block's usable rows, their numbers in the block, and its bad lines.
 
-    Raises `DataError` for a bad line unless `task.skip_bad_lines`, and for torn lines always.
+    The numbers include bad lines. Raises `DataError` for a bad line unless `task.skip_bad_lines`,
+    and always if lines and rows do not match, because a quoted CSV value may contain a line break.
+    `layout` is the text format, `text` the range of the file, and `lines_before` the number of the
+    range's lines before the block.
     """
 
     def stop(line: BadLine) -> DataError:
@@ -320,12 +326,13 @@ def _usable(
     layout: FormatSpec,
     leave_out: Callable[[_BadColumn, Places], None],
 ) -> _Usable:
-    """Return the usable rows; with the built-in document, all rows unchanged.
+    """Return the rows that can be staged.
 
-    Rows without a label are dropped and counted if the target has `missing: drop`. For other
-    unusable values of a column, calls `leave_out` with the error and the line numbers of the rows
-    that are left; the places in the error are indices into these. Unless `leave_out` raises an
-    error, the rows with these values are dropped, too.
+    Without a features document, these are all rows, unchanged. Rows without a label are dropped and
+    counted if the target has `missing: drop`. For other unusable values of a column, `leave_out` is
+    called with the error and with the line numbers of the rows not yet dropped; the error's row
+    indices refer to these line numbers. Unless `leave_out` raises, the rows with these values are
+    dropped, too. `layout` is the text format.
     """
     targets, unlabelled = task.features.document.targets.values(), 0
     may_lack = {target.column for target in targets if target.missing == "drop"}
@@ -361,11 +368,11 @@ def _bad_lines(block: bytes, lines: Places, bad_column: _BadColumn) -> Iterator[
 def _staged(
     table: pa.Table, task: StagingTask, layout: FormatSpec
 ) -> tuple[pa.Table, Mask | None, frozenset[int]]:
-    """Return the columns to stage, the mask of validation rows, and some hashes.
+    """Return the columns to stage, the mask of validation rows, and hashes to check the split.
 
     The mask, `[rows]`, is `None` unless the document splits rows by the values of a column. For a
     split by hash, the hashes are those from `hashed_rows`; for other splits, there are none. Raises
-    `_BadColumn` if values of a column cannot be used.
+    `_BadColumn` if values of a column cannot be used. `layout` is the text format.
     """
     document = task.features.document
     table = with_partitions(table, task.file.folders)

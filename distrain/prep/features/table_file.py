@@ -69,7 +69,7 @@ def detect_format(path: str) -> str | None:
 
 @dataclass(frozen=True)
 class AddedColumn:
-    """The type of a column that is not in the file itself."""
+    """The type of a column that a file gets from its folders' names or from a side table."""
 
     dtype: pa.DataType
     text: FormatSpec | None = None  # the format of the column's texts; `None` for typed values
@@ -105,7 +105,10 @@ class TableFile:
         return {**self.types, **{name: column.dtype for name, column in self.added.items()}}
 
     def text_of(self, column: str, layout: FormatSpec) -> FormatSpec:
-        """Return the format of a column's texts, given the file's own `layout`."""
+        """Return the format by which texts of a column are parsed.
+
+        `layout` is the format of the file. A column of a side table has the format of that table.
+        """
         added = self.added.get(column)
         return layout if added is None or added.text is None else added.text
 
@@ -174,9 +177,10 @@ class TableFile:
         )
 
     def category_types(self, features: FeatureConfig) -> dict[str, str]:
-        """Return the type of the categories of features, `int64` or `string`, by feature.
+        """Return the type of each categorical feature's categories, by feature.
 
-        Features that take numbers are left out, and features of a column with the type null.
+        It is `int64` or `string`. Features that take numbers are left out, and features of a column
+        with the type null.
         """
         types_by_column = {}
         for name, column in features.document.columns.items():
@@ -206,7 +210,10 @@ class TableFile:
 
 
 def check_named(option: str, names: Iterable[str], held: Iterable[str], file: str) -> None:
-    """Raise a `DataError` if `held`, the columns of `file`, lack a name given by `option`."""
+    """Raise a `DataError` if a file lacks a column that the user named.
+
+    `held` are the columns of `file`, and `option` is the option with the `names`.
+    """
     held = list(held)
     lacking = [name for name in names if name not in held]
     if lacking:
@@ -218,12 +225,13 @@ def check_named(option: str, names: Iterable[str], held: Iterable[str], file: st
 
 
 def look_at(path: str, size_bytes: int, text: FormatSpec, may_lack: str | None = None) -> TableFile:
-    """Return a file with its format and columns.
+    """Detect the format and the columns of a file.
 
     They are read from the footer of parquet, or the first lines of text. Text in Criteo's form
     always has the same columns, so its lines are not read.
 
     Args:
+        text: The text format of the features document.
         may_lack: A column, usually the target, that text without a header may lack. Text in
             Criteo's form is described without it.
 
@@ -308,7 +316,10 @@ def _json_types(path: str, lines: list[str]) -> dict[str, pa.DataType]:
 
 
 def _most_alike(values: list[Any]) -> list[Any]:
-    """Return the larger group without nulls: the lists, or the single values (also if equal)."""
+    """Return the non-null values of the more frequent shape: the lists, or the single values.
+
+    If both are equally frequent, return the single values.
+    """
     lists = [value for value in values if isinstance(value, list)]
     single = [v for v in values if v is not None and not isinstance(v, list)]
     return lists if len(lists) > len(single) else single

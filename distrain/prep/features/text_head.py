@@ -89,7 +89,8 @@ def first_lines(path: str, codec: str | None, encoding: str) -> list[str]:
 
     Bytes that `encoding` does not allow are replaced. Raises a `DataError` if the file cannot be
     opened or decompressed, has no lines, or is not text with line ends of single bytes (unlike
-    UTF-16), and `Unavailable` if the storage does not answer.
+    UTF-16), and `Unavailable` if the storage does not answer. `codec` is the file's compression,
+    `gzip` or `zstd`; `None` for plain text.
     """
     with open_input(path, retry_s=RETRY_S) as handle:
         try:
@@ -126,7 +127,7 @@ def first_lines(path: str, codec: str | None, encoding: str) -> list[str]:
 
 
 def _refuse_other_encodings(path: str, head: bytes) -> None:
-    """Raise a `DataError` for UTF-16 and UTF-32.
+    """Raise a `DataError` if the first bytes of a file, `head`, are UTF-16 or UTF-32.
 
     Their line ends are not single bytes, so tasks could not find them.
     """

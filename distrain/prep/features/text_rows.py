@@ -52,9 +52,9 @@ def parse_block(
 ) -> TextRows:
     """Return the rows and the bad lines of a block of whole lines.
 
-    With `stop_at_first`, a block with bad lines need not give its rows: the caller stops at the
-    first bad line. Raises `TornLines` if a quoted value may contain a line end, and the errors of
-    `rows_and_bad_lines` for text in Criteo's form.
+    With `stop_at_first`, the rows of a block with bad lines may be missing from the result: the
+    caller stops at the first bad line. Raises `TornLines` if a quoted value may contain a line end,
+    and the errors of `rows_and_bad_lines` for text in Criteo's form.
     """
     if file.kind == CRITEO:
         layout = _layout_of(file, text)

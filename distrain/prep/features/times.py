@@ -49,9 +49,10 @@ def times_of(values: pa.Array, epoch: str | None, pattern: str | None) -> pa.Arr
 
 
 def _near(times: pa.Array, originals: pa.Array, hint: str | None = None) -> pa.Array:
-    """Return times in microseconds; raises `BadValues` for times out of range.
+    """Return times, converted to microseconds.
 
-    The error shows the values of `originals`, from which the times were computed.
+    Raises `BadValues` for times outside the years 1 to 9999. The error shows the values of
+    `originals`, from which the times were computed.
     """
     zone = times.type.tz if pa.types.is_timestamp(times.type) else None
     # Nanoseconds are truncated, and never out of range.

@@ -30,9 +30,11 @@ class _Maker:
     folder: str
 
     def log(self, spills: Sequence[Spill], silent: int, name: str) -> EventLog:
-        """Sort the events of all spills on workers; return the files of events and of rows' spans.
+        """Sort the events of all spills on workers.
 
-        The rows of the first `silent` spills need no histories. `name` is the files' prefix.
+        Returns the files with events, and with the rows' spans among them. A spill has the sorted
+        events of one part. The rows of the first `silent` spills need no histories. `name` is the
+        files' prefix.
         """
         _check_keys(self.history, spills)
         paths = tuple(spill.path for spill in spills)

@@ -26,12 +26,12 @@ _SPANS = pa.schema(
     [(PART, pa.int32()), (ROW, pa.int32()), (FIRST, pa.int64()), (LENGTH, pa.int64())]
 )
 _SAMPLED = 512
-"""The step between the sampled events of a part."""
+"""Every n-th event of a part's sorted events is sampled, to divide all events into ranges."""
 
 
 @dataclass(frozen=True)
 class Spill:
-    """The events of a part, in a file sorted by key and time."""
+    """A part's events, in a file sorted by key and time."""
 
     path: str
     num_events: int
@@ -47,7 +47,8 @@ def spill_events(
 
     Rows without a key or a time are left out. `names` are the part's columns of keys and of times.
     Raises `DataError` if keys or times are unusable, or a column of `history.of` holds lists, and
-    `OutputError` if the file cannot be written.
+    `OutputError` if the file cannot be written. `workflow_dir` and `lookups` are those of the
+    fitted workflow, which makes the events' values.
     """
     workflow = load_workflow(workflow_dir, lookups)
     history = workflow.history
@@ -85,7 +86,11 @@ def spill_events(
 
 @dataclass(frozen=True)
 class OrderedRanges:
-    """The files of consecutive ranges of all events, in sort order; each batch is one range."""
+    """The files that `order_ranges` wrote: events, and spans of rows.
+
+    They cover some consecutive ranges of all events, in sort order. Each record batch of a file is
+    one range.
+    """
 
     events: str  # the file with the events' values
     spans: str  # the file with spans of rows that need histories; each batch is sorted by part
@@ -123,7 +128,9 @@ def _ordered(
 ) -> tuple[pa.Table, pa.Table]:
     """Return the events from `low` to `high` in sort order, and a table of spans (`_SPANS`).
 
-    The table has the history of each of these events' rows, except rows of the first `silent` runs.
+    The second table has a row for each of these events whose row needs a history, with the events
+    that form the history. Rows of the first `silent` runs need none. `keep` is the maximum number
+    of events in a history.
     """
     begins = [0 if low is None else run.place_of(low) for run in runs]
     ends = [run.rows.num_rows if high is None else run.place_of(high) for run in runs]

@@ -17,7 +17,7 @@ from distrain.prep.parts import Part, read_part
 
 @dataclass(frozen=True)
 class Values:
-    """The file with one column's values for all events, in sort order."""
+    """The file with the values of one listed column for all events, sorted by key and time."""
 
     name: str  # the name of the lists
     path: str
@@ -27,7 +27,10 @@ class Values:
 
 @dataclass(frozen=True)
 class EventLog:
-    """The files of all events in sort order, and of the rows' spans among them."""
+    """The files of all events in sort order, and the files of the rows' spans.
+
+    A row's span says which of the events are its history.
+    """
 
     values: tuple[Values, ...]
     spans: tuple[str, ...]  # the files with the spans of rows
@@ -40,7 +43,10 @@ class EventLog:
 
 @dataclass(frozen=True)
 class PartHistory:
-    """The location of a part's histories; `opened` reads the spans and times of the rows."""
+    """The files in which the histories of a part are found.
+
+    `opened` reads the rows' spans and times.
+    """
 
     log: EventLog
     number: int  # the index of the part among the parts that need histories
@@ -48,7 +54,10 @@ class PartHistory:
     most_bytes: int  # maximum memory of the lists of one row group
 
     def opened(self, part: Part) -> OpenHistory:
-        """Return the part's histories; reads the rows' spans and times."""
+        """Return the part's histories, for building lists.
+
+        Reads which events each row has, and its time.
+        """
         seconds = seconds_of(self.order, read_part(part, [self.order])[self.order])
         spans = spans_of_part(self.log.spans, self.number, part.num_rows)
         return OpenHistory(self.log, spans, seconds, self.most_bytes)
@@ -56,7 +65,7 @@ class PartHistory:
 
 @dataclass(frozen=True)
 class OpenHistory:
-    """The histories of a part's rows: a span of events and a time in seconds for each row."""
+    """The histories of a part's rows: which events each row has, and each row's time in seconds."""
 
     log: EventLog
     spans: Spans

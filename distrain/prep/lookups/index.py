@@ -57,7 +57,7 @@ _RUNS = "runs"
 
 @dataclass(frozen=True)
 class Lookups:
-    """The vocabularies of a workflow in a form in which the ids of values can be looked up."""
+    """The vocabularies of a workflow, as files in which ids are looked up."""
 
     folder: str | None  # a folder that workers see; `None`: each process makes its own lookups
     names: tuple[str, ...]  # the names of the vocabularies; the n-th has the subfolder n
@@ -82,10 +82,11 @@ def make_lookups(
     staging: str,
     memory: MemoryPlan,
 ) -> Lookups:
-    """Make the lookups of vocabularies in `staging`; `num_values` has their names and sizes.
+    """Write files for looking up ids in the vocabularies of the folder `categories`.
 
-    If `staging` is a URL, each process makes its own lookups: a vocabulary is less data to fetch
-    from the store than its lookup.
+    They are written by workers to `staging`. `num_values` has the vocabularies' names and sizes;
+    `memory` bounds the memory of each task. If `staging` is a URL, nothing is written, and each
+    process makes its own files: a vocabulary is less data to fetch from the store than its lookup.
     """
     if is_remote(staging):
         return Lookups(None, tuple(num_values), memory.piece_bytes, memory.table_bytes)
@@ -101,10 +102,11 @@ def make_lookups(
 
 
 def write_index(categories: str, name: str, folder: str, range_bytes: int) -> int:
-    """Write the lookup of a vocabulary to a new folder; return the number of values.
+    """Write the lookup of a vocabulary (its values and their sorted index) to a new folder.
 
-    Sorts about `range_bytes` at a time. If another process has made the folder meanwhile, its files
-    are kept.
+    The vocabulary is `name` in the folder `categories`. Returns the number of its values. Sorts
+    about `range_bytes` at a time. If another process has made the folder meanwhile, its files are
+    kept.
     """
     partial = Path(f"{folder}.{uuid.uuid4().hex[:8]}.partial")
     with translated_errors(folder):
@@ -123,7 +125,11 @@ def write_index(categories: str, name: str, folder: str, range_bytes: int) -> in
 
 
 def open_own_index(categories: str, name: str, range_bytes: int) -> MappedVocabulary:
-    """Return the lookup of a vocabulary in unlinked local files, whose space is freed with it."""
+    """Return the lookup of a vocabulary of the folder `categories`, in local files of this process.
+
+    The files are unlinked, so their space is freed with the lookup. Sorts about `range_bytes` at a
+    time.
+    """
     with ExitStack() as files:
 
         @cache
@@ -152,9 +158,11 @@ def _write_files(path_of: PathOf, categories: str, name: str, range_bytes: int) 
 
 
 def _write_runs(path_of: PathOf, categories: str, name: str, most: int, holds_text: bool) -> None:
-    """Write the files of values in id order, and a file of runs.
+    """Write a lookup's files of values in id order, and a file of runs, which are then merged.
 
-    A run has the keys of a batch, sorted, and the index of each key's value in id order.
+    A run has the keys of a batch of at most `most` values, sorted, and the index of each key's
+    value in id order. `path_of` returns the path of a file by its name; `holds_text` says that the
+    values are strings.
     """
     schema = pa.schema([(KEYS, pa.uint64() if holds_text else pa.int64()), (PLACES, pa.int32())])
     with ExitStack() as opened:
@@ -206,7 +214,7 @@ _LOAD_LOCK = threading.Lock()
 def load_workflow(folder: str, lookups: Lookups) -> Workflow:
     """Return the saved workflow in `folder`, whose vocabularies are looked up in `lookups`.
 
-    The last workflow that a process has loaded stays in its memory.
+    The process caches the last workflow that it has loaded.
     """
     with _LOAD_LOCK:  # otherwise each thread of a worker would read the vocabularies
         return _load_workflow_once(folder, lookups)
@@ -221,7 +229,10 @@ def _load_workflow_once(folder: str, lookups: Lookups) -> Workflow:
 
 
 def forget_run() -> None:
-    """Drop the cached workflow and files of a preparation; the worker process outlives it."""
+    """Empty this process's caches of the workflow and files of a preparation.
+
+    Call it at the end of a preparation, because worker processes outlive it.
+    """
     with _LOAD_LOCK:
         _load_workflow_once.cache_clear()
     forget_tables()

@@ -31,7 +31,7 @@ _Int64Array = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True)
 class Bucketize(OnNumbers):
-    """The number of a value's bucket, int64; nulls and NaN become null.
+    """Replaces each value by the number of its bucket, int64; nulls and NaN become null.
 
     Attributes:
         edges: The lower bounds of the buckets, ascending. A value's bucket is the number of edges
@@ -68,10 +68,11 @@ class Bucketize(OnNumbers):
 
 @dataclass(frozen=True)
 class QuantileBuckets(OnNumbers, FittedByColumn):
-    """The number of a value's bucket, int64, of `number` buckets with about equally many values.
+    """Replaces each value by its bucket's number, int64.
 
-    Equal values share a bucket, so there may be fewer buckets. Values are rounded to 13 significant
-    bits before they are counted; a bucket begins at the first rounded value after a quantile.
+    About equally many values are in each of `number` buckets. Equal values share a bucket, so there
+    may be fewer buckets. Values are rounded to 13 significant bits before they are counted; a
+    bucket begins at the first rounded value after a quantile.
 
     Attributes:
         edges: The fitted lower bounds of the buckets, by column.
@@ -110,7 +111,10 @@ class QuantileBuckets(OnNumbers, FittedByColumn):
 
 
 class StagedBuckets(pa.ExtensionType):  # type: ignore[misc]
-    """Buckets of texts that are hashed while rows are staged, so that no later pass hashes them."""
+    """Arrow type of hash buckets of texts, computed when rows were staged.
+
+    Operators use these buckets unchanged, so that no later pass hashes the texts again.
+    """
 
     def __init__(self, num_buckets: int):
         self.num_buckets = num_buckets
@@ -129,7 +133,7 @@ pa.register_extension_type(StagedBuckets(1))
 
 @dataclass(frozen=True)
 class HashBucket(SettingsOnly):
-    """The hash bucket of each value, `0 .. num_buckets-1`, int64; nulls stay null.
+    """Replaces each value by its hash bucket, `0 .. num_buckets-1`, int64; nulls stay null.
 
     >>> HashBucket(10).transform("C1", pa.array([1, 2, None, 1])).to_pylist()
     [5, 0, None, 5]

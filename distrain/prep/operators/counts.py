@@ -1,7 +1,7 @@
-"""Counts of values: counts them, adds counts up, and partitions them by a hash of the value.
+"""Counts values, adds counts up, and divides them into buckets of the values' hashes.
 
-Equal values have equal hashes. So counts that are partitioned by hash can be added up piece by
-piece, independently, with the memory of one piece.
+Equal values have equal hashes. So the counts can be added up independently for each piece (some
+neighbouring buckets), with the memory of one piece.
 """
 
 from __future__ import annotations

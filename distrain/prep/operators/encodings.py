@@ -25,9 +25,10 @@ from distrain.prep.vocabulary import stable_buckets
 NUM_FOLDS = 8
 MOST_VALUES = 1 << 23
 BLOCKS = (1 / 512, 1 / 128, 1 / 32, *np.arange(1, 16) / 16)
-"""The quantiles of the training rows' times at which blocks begin, after the first block.
+"""The quantiles of the training rows' times that separate blocks of time.
 
-The first blocks are short, since the rows of the first block have no earlier rows: they get 0."""
+The first blocks are short: rows of the first block have no earlier rows, so their target mean is 0.
+"""
 
 
 def fold_numbers(num_rows: int, name: str = "") -> Ints:
@@ -53,7 +54,7 @@ def check_number(num_values: int) -> None:
 
 @dataclass(frozen=True)
 class Encoding(FittedByColumn):
-    """An operator that fits a number for each value.
+    """Base of operators that replace each value by a number that was fitted for it.
 
     Attributes:
         tables: The fitted tables, by column.
@@ -69,7 +70,10 @@ class Encoding(FittedByColumn):
         raise NotImplementedError
 
     def merge(self, *states: Cells) -> Cells:
-        """Return the cells of all states, one state after another; equal cells are not added up."""
+        """Return the cells (counts by value and fold) of all states, one state after another.
+
+        Equal cells are not added up.
+        """
         return states[0] if len(states) == 1 else Cells.joined([state.rows for state in states])
 
     def finish(self, state: Cells) -> ValueTable:
@@ -105,10 +109,10 @@ class Encoding(FittedByColumn):
 
 @dataclass(frozen=True)
 class CountEncode(Encoding):
-    """The number of training rows with the value. Null counts as a value.
+    """Replaces each value by the number of training rows with that value. Null counts as a value.
 
-    An unseen value gets the smallest count of any value instead of 0. No training row has the count
-    0, so a model would have to extrapolate, far if each value has many rows.
+    An unseen value gets the smallest count of any value (`least_count`) instead of 0. No training
+    row has the count 0, so a model would have to extrapolate, far if each value has many rows.
     """
 
     kind: ClassVar[str] = "CountEncode"
@@ -148,10 +152,11 @@ class TargetMeanSpec(Section):
 
 @dataclass(frozen=True)
 class TargetEncode(Encoding):
-    """The mean label of training rows with the same value, smoothed by the mean of all rows.
+    """Replaces each value by the mean label of training rows with that value, smoothed.
 
-    (sum + smoothing * mean of all) / (count + smoothing), as D. Micci-Barreca, "A preprocessing
-    scheme for high-cardinality categorical attributes" (2001). Null counts as a value.
+    It is (sum + smoothing * mean of all rows) / (count + smoothing), as in D. Micci-Barreca, "A
+    preprocessing scheme for high-cardinality categorical attributes" (2001). Null counts as a
+    value.
 
     Training rows are divided into folds, and a row's number is computed from the other folds, so
     that its own label is neither in its value's sum nor in the mean of all rows. With `by_time` the
@@ -201,7 +206,10 @@ class TargetEncode(Encoding):
         return len(self.edges) + 1 if self.by_time else NUM_FOLDS
 
     def fit(self, values: pa.Array) -> Cells:
-        """Return counts and sums of labels; raises a `DataError` without labels (`of_rows`)."""
+        """Return the number of rows and the sum of labels, by value and fold.
+
+        Raises a `DataError` if `of_rows` has not provided labels.
+        """
         if self.rows is None or self.rows.labels is None:
             raise DataError(
                 "target means need labelled training rows",
@@ -241,7 +249,11 @@ class TargetEncode(Encoding):
         return pa.array(means[table.places_of(values), self._folds(self.rows)])
 
     def _smoothed(self, counts: Any, sums: Any, rows: Any, total: Any) -> Floats:
-        """Return (sums + smoothing * m) / (counts + smoothing), where m is `total / rows`, or 0."""
+        """Return (sums + smoothing * m) / (counts + smoothing).
+
+        m is the mean label of all rows: the sum of all labels `total`, divided by the number
+        `rows`; 0 without rows.
+        """
         prior = np.where(rows > 0, total / np.maximum(rows, 1), 0.0)
         smoothed: Floats = (sums + self.smoothing * prior) / (counts + self.smoothing)
         return smoothed

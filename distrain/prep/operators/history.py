@@ -60,7 +60,7 @@ class History:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The listed columns that the workflow makes: all of `of` except `order`."""
+        """The columns in `of` that the workflow makes: all except `order`."""
         return tuple(name for name in self.of if name != self.order)
 
     @property
@@ -214,7 +214,7 @@ class Spans:
         self.first[rows], self.length[rows] = spans.first, spans.length
 
     def items(self) -> Int64Array:
-        """Return the indices of all events of the spans, one span after another."""
+        """Return the indices of all events in the rows' histories, row by row."""
         offsets = offsets_of(self.length)
         items: Int64Array = np.repeat(self.first - offsets[:-1], self.length)
         items += np.arange(offsets[-1])
@@ -241,5 +241,8 @@ def as_lists(lengths: Int64Array, items: np.ndarray[Any, Any]) -> pa.Array:
 
 
 def seconds_before(spans: Spans, rows: Floats, events: Floats) -> np.ndarray[Any, Any]:
-    """Return the seconds from each event of the spans to its row, float32."""
+    """Return the seconds from each event of the rows' histories to its row, float32.
+
+    `rows` are the times of the rows, and `events` those of all events.
+    """
     return (np.repeat(rows, spans.length) - events).astype(np.float32)

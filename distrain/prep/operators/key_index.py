@@ -40,9 +40,9 @@ class KeyIndex:
         return cls(values, keys[order], order.astype(np.int32))
 
     def places_of(self, distinct: pa.Array) -> tuple[BoolArray, Int32Array]:
-        """Return a mask of the known values, and their indices in `values`, `[distinct]` each.
+        """Return which values are known (a mask), and their indices in the index's `values`.
 
-        The indices of unknown values have no meaning.
+        Both are `[distinct]`. The indices of unknown values have no meaning.
         """
         places = np.zeros(len(distinct), np.int32)
         known = np.zeros(len(distinct), bool)
@@ -104,7 +104,10 @@ class KeyIndex:
 
 
 def keys_of(values: pa.Array) -> Keys:
-    """Return the key of each value, `[values]`: an integer as int64, a string's hash as uint64."""
+    """Return the number by which each value is indexed, `[values]`.
+
+    It is an integer itself, as int64, or a string's hash, as uint64.
+    """
     if is_text(values.type):
         return text_hashes(values)
     keys: Keys = values.cast(pa.int64()).to_numpy(zero_copy_only=False)

@@ -107,9 +107,9 @@ def _whole(value: float | None) -> float | int | None:
 
 
 def alone_mistake(name: str, *others: str) -> Callable[[Mapping[str, Any]], str | None]:
-    """Return a function that checks the keys of a column, by name.
+    """Return a function that checks a column's settings, given as a mapping.
 
-    The function returns the mistake if `name` is set together with one of `others`; else `None`.
+    That function returns an error text if `name` is set together with one of `others`; else `None`.
     """
 
     def mistake_in(keys: Mapping[str, Any]) -> str | None:
@@ -121,7 +121,7 @@ def alone_mistake(name: str, *others: str) -> Callable[[Mapping[str, Any]], str 
 
 @dataclass(frozen=True)
 class MissingFlag(SettingsOnly, OnNumbers):
-    """1.0 where a value of any type is missing or NaN, else 0.0.
+    """Replaces each value, of any type, by 1.0 if it is missing or NaN, else by 0.0.
 
     >>> MissingFlag().transform("C1", pa.array(["a", None])).to_pylist()
     [0.0, 1.0]

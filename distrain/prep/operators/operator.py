@@ -45,9 +45,10 @@ class Operator(Protocol):
         ...
 
     def served(self, column: str) -> dict[str, Any]:
-        """Return the argument `step` of the function `prep.steps.STEPS[kind]`, as JSON values.
+        """Return the settings with which the function `prep.steps.STEPS[kind]` repeats `transform`.
 
-        That function repeats `transform` for the column where a model is served.
+        Exported models use that function. The settings are JSON values, passed as its argument
+        `step`.
         """
         ...
 
@@ -57,11 +58,14 @@ class FittedOperator(Operator, Protocol):
     """An operator that fits one state per column from the training rows."""
 
     def fit(self, values: pa.Array) -> Any:
-        """Return the state of some of a column's training values."""
+        """Return what the operator learns from some of a column's training values.
+
+        The result is a state, as `merge` and `finish` take it.
+        """
         ...
 
     def merge(self, *states: Any) -> Any:
-        """Return the state of the values of all `states`."""
+        """Return the state of the values of all `states`, in this order."""
         ...
 
     def finish(self, state: Any) -> Any:
@@ -69,7 +73,7 @@ class FittedOperator(Operator, Protocol):
         ...
 
     def with_fitted(self, fitted: Mapping[str, Any]) -> Self:
-        """Return the operator with the results of `finish`, by column."""
+        """Return the operator with fitted states: the results of `finish`, by column."""
         ...
 
     def is_fitted(self, column: str) -> bool:
@@ -104,7 +108,7 @@ class LabelledOperator(FittedOperator, Protocol):
 
 @dataclass(frozen=True)
 class DocumentKey:
-    """The key of a continuous column in features documents that adds an operator."""
+    """A key of a features document's continuous column, which adds an operator to the column."""
 
     name: str
     values: Any  # the type of the key's values, which pydantic checks
@@ -133,10 +137,11 @@ class OnNumbers:
 
 
 def as_values(values: pa.Array) -> Values:
-    """Return an Arrow array of numbers or booleans as `Values`; copies only where it must.
+    """Return an Arrow array of numbers or booleans as `Values`, the input of a step (`prep.steps`).
 
-    float32 and float64 keep their type, with NaN for null. Integers become int64, or uint64 if a
-    value does not fit, with a mask for nulls. Other types become float64: booleans are 0 and 1.
+    Copies the data only where it must. float32 and float64 keep their type, with NaN for null.
+    Integers become int64, or uint64 if a value does not fit, with a mask for nulls. Other types
+    become float64: booleans are 0 and 1.
     """
     types = pa.types
     is_float = types.is_float32(values.type) or types.is_float64(values.type)

@@ -84,7 +84,7 @@ class Cells:
 
     @classmethod
     def joined(cls, cells: Sequence[pa.Table]) -> Cells:
-        """Return the rows of all tables, in the order of the tables."""
+        """Return the cells of all tables, in the order of the tables."""
         wanted = _value_type(cells)
         return cls(pa.concat_tables(_with_values_of(wanted, some) for some in cells))
 
@@ -158,11 +158,11 @@ class ValueTable:
         return of_rows
 
     def once(self, key: Any, make: Callable[[Ints, Floats], Floats]) -> Floats:
-        """Return `make(counts, sums)`, `[values + 1, ...]`, computed only once for each key.
+        """Return `make(counts, sums)`, float64 `[values + 1, ...]`.
 
-        `make` is called for ranges of the values, and for a row of zeros. The result for zeros is
-        the last one, so that index -1 gives the result for an unseen value. The array is shared, so
-        it must not be changed.
+        It is computed once for each key, and then cached. `make` is called for ranges of the
+        values, and for a row of zeros. The result for zeros is appended, so that index -1 gives the
+        result for an unseen value. The array is shared, so it must not be changed.
         """
 
         def made() -> Floats:
@@ -177,7 +177,7 @@ class ValueTable:
         return numbers
 
     def _made_once(self, key: Any, make: Callable[[], Any]) -> Any:
-        """Return `make()`, computed only once for each key, by one thread at a time."""
+        """Return `make()`, computed only once for each key, even if several threads ask for it."""
         if key not in self._made:
             with _MAKING:
                 if key not in self._made:
@@ -195,7 +195,7 @@ class ValueTable:
 
     @cached_property
     def least_count(self) -> int:
-        """The smallest count of a value in a fold; 0 without values."""
+        """The smallest count of rows of any value and fold of the table; 0 for an empty table."""
         return int(self.counts.min()) if len(self.values) else 0
 
     @cached_property
@@ -247,7 +247,10 @@ class SavedTable(ValueTable):
 
     @classmethod
     def at(cls, folder: str, name: str, **settings: Any) -> SavedTable:
-        """Return the table `name` of a folder without reading it; `settings` are more fields."""
+        """Return the table `name` of a folder without reading it.
+
+        `settings` are further fields of the `SavedTable`, such as `most_bytes`.
+        """
         none = np.zeros((0, 1))
         empty = (pa.array([], pa.int64()), none.astype(np.int64), none)
         return cls(*empty, folder=folder, name=name, **settings)
@@ -342,7 +345,10 @@ def _kept_bytes() -> int:
 
 
 def forget_tables() -> None:
-    """Drop all tables that are kept in memory."""
+    """Empty this process's cache of tables, at the end of a preparation.
+
+    Worker processes outlive it.
+    """
     with _OPENING:
         _KEPT.clear()
         _OPENED.clear()

@@ -113,7 +113,7 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class DrawnFeatures:
-    """The features of `CHUNK_ROWS` rows, by column name."""
+    """The randomly drawn features of one chunk of `CHUNK_ROWS` rows, by column name."""
 
     integers: dict[str, Ints]  # the integer columns, int32 `[rows]`; arbitrary where missing
     # the categories by frequency rank (0 is the most frequent), int32 `[rows]`; arbitrary
@@ -125,7 +125,11 @@ class DrawnFeatures:
 
 
 def draw_features(seed: int, split: str, chunk: int, scale: float) -> DrawnFeatures:
-    """Return the features of a chunk of `CHUNK_ROWS` rows; equal arguments give equal features."""
+    """Return the random features of a chunk of `CHUNK_ROWS` rows.
+
+    Equal arguments give equal features: the seed, the split's name, the chunk's index, and the
+    scale of the columns' cardinalities.
+    """
     source = np.random.SFC64(np.random.SeedSequence((seed, SPLITS[split], chunk)))
     coin = _uniform(source)
     missing = _draw_missing(source)

@@ -253,9 +253,10 @@ def tsv_sink(path: Path) -> Iterator[Write]:
 
 @contextlib.contextmanager
 def tsv_gz_sink(path: Path) -> Iterator[Write]:
-    """Like `tsv_sink`, but gzipped, without name and time, so that equal rows give equal bytes.
+    """Context manager like `tsv_sink`, for a gzip file.
 
-    Level 1: hashes hardly compress, and level 6 takes three times as long for 4 % less.
+    The gzip header has no name and no time, so that equal rows give equal bytes. Level 1: hashes
+    hardly compress, and level 6 takes three times as long for 4 % less.
     """
     with (
         path.open("wb") as file,

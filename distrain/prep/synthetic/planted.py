@@ -121,7 +121,11 @@ class PlantedModel:
 
     @classmethod
     def fit(cls, seed: int, scale: float, click_rate: float) -> "PlantedModel":
-        """Return the model whose mean probability over the pilot sample is `click_rate`."""
+        """Return the model whose mean probability over the pilot sample is `click_rate`.
+
+        The pilot sample and the model's effects are drawn from `seed`; `scale` is that of the
+        columns' cardinalities.
+        """
         pilot = [draw_features(seed, "pilot", chunk, scale) for chunk in range(PILOT_CHUNKS)]
         total = sum(share for _, share in TERMS)
         means, weights = [], []
@@ -160,7 +164,10 @@ def _solve_bias(logits: Floats, click_rate: float) -> float:
 
 @dataclass(frozen=True)
 class SplitSummary:
-    """The figures of one split; see `Truth` for the formulas."""
+    """Numbers of rows and clicks, and the best possible scores, of one split.
+
+    See `Truth` for the formulas.
+    """
 
     rows: int  # number of rows
     clicks: int  # number of rows with label 1
@@ -214,7 +221,10 @@ class Truth:
         self._realised.update(logits, labels)
 
     def summary(self, files: tuple[str, ...]) -> SplitSummary:
-        """Return the figures of all rows that `update` got, at least one."""
+        """Return the scores of all rows passed to `update`, at least one.
+
+        `files` are the names of the split's files.
+        """
         clicks, others = float(self._clicks.sum()), float(self._others.sum())
         auc, bound = area_under_roc(self._others, self._clicks)
         report = self._realised.compute()

@@ -163,7 +163,7 @@ class _WholeLines:
         self.rest = b""
 
     def cut(self, data: bytes) -> bytes:
-        """Add text; return all text up to the last line end that was not returned before."""
+        """Add text; return all complete lines that were not returned before."""
         if self.is_within_line_before:
             if (end := data.find(b"\n")) < 0:
                 return b""

@@ -84,8 +84,8 @@ class ColumnStatistics:
 def seen_in(workflow: Workflow, written: pa.Table, beside: Sequence[str] = ()) -> ColumnStatistics:
     """Return the statistics of written rows.
 
-    `beside` names columns besides the features, such as labels and weights; of these, only float32
-    columns count.
+    `beside` names columns that are not features, such as labels and weights; of these, only float32
+    columns get statistics.
     """
     unknown, not_missing, sums, numbers, ranges = {}, {}, {}, {}, {}
     for group in workflow.groups:
@@ -120,7 +120,10 @@ def _items(column: pa.ChunkedArray) -> np.ndarray[Any, Any]:
 
 @dataclass(frozen=True)
 class Shares:
-    """For a split: the share of missing values, and the share of the other values without an id."""
+    """The share of missing values of each column, and that of values without an id, in a split.
+
+    The second is a share of the values that are not missing.
+    """
 
     rows: int  # the split's rows
     missing: Mapping[str, float]  # by column; for lists, of whole lists

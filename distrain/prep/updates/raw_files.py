@@ -15,7 +15,10 @@ from distrain.storage.inputs import InputFile, list_inputs
 
 
 def with_raw_files(workflow: Workflow, **parts: Iterable[InputFile]) -> Workflow:
-    """Return the workflow with further input files in its record, by part (`train`, `valid`)."""
+    """Return the workflow with further input files in its record, by part (`train`, `valid`).
+
+    The record tells a model's later users which files it was trained on.
+    """
     known = workflow.record.get(RAW_FILES, {})
     files = {
         part: {**known.get(part, {}), **{absolute(file.path): file.size_bytes for file in added}}
@@ -25,8 +28,9 @@ def with_raw_files(workflow: Workflow, **parts: Iterable[InputFile]) -> Workflow
 
 
 def holds_files(workflow: Workflow, files: Sequence[str], parts: Sequence[str]) -> bool:
-    """Return True if a file is an input of these parts in a workflow's record (`RAW_FILES`).
+    """Return True if a workflow was fitted or updated on one of the files.
 
+    Looks them up in the workflow's record (`RAW_FILES`), under the given `parts`: `train`, `valid`.
     A file with another size than then has changed, so it does not count.
     """
     known = _known(workflow, parts)
@@ -37,7 +41,10 @@ def holds_files(workflow: Workflow, files: Sequence[str], parts: Sequence[str]) 
 
 
 def holds_rows(workflow: Workflow, rows: pa.Table, parts: Sequence[str]) -> bool:
-    """Return True if rows in memory are an input of these parts in a workflow's record."""
+    """Return True if a workflow was fitted or updated on these rows in memory.
+
+    Looks them up in the workflow's record, under the given `parts`: `train`, `valid`.
+    """
     folders = {path.split("/")[-2] for path in _known(workflow, parts) if path.count("/") > 1}
     stored = any(name.startswith("rows-") for name in folders)
     return stored and folder_of_rows(rows) in folders

@@ -68,7 +68,7 @@ class _Old:
 
 @dataclass(frozen=True)
 class _Updated:
-    """The result of updating one piece."""
+    """The result of updating one piece (a range of hash buckets) of a vocabulary."""
 
     # indices of old values that occur in the rows, ascending, and their counts; `None` for no value
     again: Run | None
@@ -86,7 +86,8 @@ def update_vocabularies(
 ) -> list[VocabularyReport]:
     """Write vocabularies, updated with the counts, to the folder `categories`.
 
-    Returns a report on each, in the order of `counted`. `staging` is a folder for temporary files.
+    Returns a report on each, in the order of `counted`. `staging` is a folder for temporary files,
+    and `memory` bounds the memory of each task.
 
     Args:
         keep_counts: As in `fit_vocabularies`.
@@ -109,9 +110,10 @@ def update_vocabularies(
 
 
 def _spread(old: str, name: str, stem: str, range_bytes: int) -> _Old:
-    """Write the vocabulary `name` of the folder `old`, and its kept counts, to files `STEM-*`.
+    """Copy the vocabulary `name` of the folder `old`, and its kept counts, to files `STEM-*`.
 
-    The files are sorted by hash bucket. Returns their paths, and their sizes.
+    The files are sorted by hash bucket. Returns their paths and sizes. About `range_bytes` are
+    sorted at a time.
     """
     most = _rows_at_once(range_bytes)
     spread = _Old()
@@ -220,7 +222,11 @@ def _write_updated(
 def _old_values(
     old: str, name: str, pieces: Sequence[_Updated], range_bytes: int
 ) -> Iterator[tuple[pa.Array, pa.Array]]:
-    """Yield the old values in id order, in batches, with their old and new counts added up."""
+    """Yield the values of the old vocabulary and their counts, in id order, in batches.
+
+    The counts are the sum of old and new counts; `pieces` has the new ones. A batch has about
+    `range_bytes`.
+    """
     tables = [MappedFile.staged(piece.again.path).rows for piece in pieces if piece.again]
     again = [(_numbers(table, "value"), _numbers(table, "count")) for table in tables]
     first = 0

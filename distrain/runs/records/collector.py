@@ -42,13 +42,13 @@ from distrain.runs.records.merging import (
 )
 
 _OF_RANKS = ("seconds", "setup_s", "loader", "exchange", "device_seconds", "peak_memory")
-"""Fields of `RankFinished` that a `JobView` has for each rank."""
+"""Fields of `RankFinished` that a `JobView` lists for each rank."""
 
 _SOME_WINDOWS = 3  # the model is nearly untrained when it scores the first windows
 
 
 class Collector:
-    """Collects the progress of one job, attempt by attempt.
+    """Merges the events of a job's ranks into records and notices, attempt by attempt.
 
     A record is added when every rank has reported the same step. Metrics are merged in rank order,
     so the record does not depend on the order in which reports arrive. Records of steps that an
@@ -97,7 +97,7 @@ class Collector:
         self._open_rows = 0
 
     def add(self, event: Event) -> None:
-        """Take an event of a rank of the current attempt; events of other kinds are ignored.
+        """Process an event of a rank of the current attempt; kinds that are not merged are ignored.
 
         A training report or a validation becomes a record when it has arrived from all ranks;
         reports of the same step from the same rank count once. The new records and notices are
@@ -369,7 +369,7 @@ class Collector:
 
 
 def _figures_of(merged: TargetMetrics) -> dict[str, Any]:
-    """Return the metric fields of a `Record`, by name.
+    """Return the metric fields of a `Record`, by name, from the merged metrics of all ranks.
 
     The metrics of the first binary target are `None` if there is none. `targets` has the metrics of
     all other targets.

@@ -30,7 +30,10 @@ def stall_pct(seconds: Mapping[str, float]) -> float:
 
 
 def phase_shares(seconds: Mapping[str, float]) -> dict[str, float]:
-    """Return each phase's share of the total wall time, in percent; {} if the total is 0."""
+    """Return each phase's share of the total wall time, in percent, from seconds by phase.
+
+    {} if the total is 0.
+    """
     total_s = sum(seconds.values())
     return {p: 100.0 * of_phase / total_s for p, of_phase in seconds.items()} if total_s > 0 else {}
 
@@ -215,7 +218,10 @@ class ReportJoiner:
 
 
 def _stride(every_s: float, report_s: float) -> int:
-    """Return the number of reports to join, a power of two, if they are `report_s` apart.
+    """Return the number of reports to join into one, a power of two.
+
+    Reports are `report_s` seconds apart, and about one joined report per `every_s` seconds is
+    wanted.
 
     >>> [_stride(1.0, report_s) for report_s in (2.0, 0.6, 0.3, 0.0)]
     [1, 2, 4, 256]

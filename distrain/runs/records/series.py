@@ -23,12 +23,13 @@ class SeriesColumn:
 
 
 class Series:
-    """Points with named columns, in order; when the series is full, neighbours are merged in pairs.
+    """A curve in bounded memory: points with named columns, merged in pairs when it is full.
 
-    Each shown point consists of `stride` added points: 1 at first, doubled by each merging. The
-    last point is shown only once it consists of `stride` points, so shown points change only when
-    pairs are merged or points are removed; then `generation` grows. Each shown point has the number
-    of the last point added to it, which `since` uses. The numbers must not decrease.
+    Each point that readers see (a *shown* point) consists of `stride` added points: 1 at first,
+    doubled by each merging. The last point is shown only once it consists of `stride` points, so
+    shown points change only when pairs are merged or points are removed; then `generation` grows.
+    Each shown point has the number of the last point added to it, which `since` uses. The numbers
+    must not decrease.
 
     Args:
         columns: The columns; `drop_after` compares the first one.
@@ -54,7 +55,10 @@ class Series:
 
     @property
     def last(self) -> float | None:
-        """The last point's value of the first column, shown or not; `None` without points."""
+        """The first column's value in the newest point, even if that point is not shown yet.
+
+        `None` without points.
+        """
         return self._values[0][-1] if self._values[0] else None
 
     def add(
@@ -83,9 +87,9 @@ class Series:
             self.finish(number)
 
     def finish(self, number: int) -> None:
-        """Show the last point, even if it has fewer than `stride` points; for the series' end.
+        """Show the last point, even if it consists of fewer than `stride` points.
 
-        `number` is the number of the last added point.
+        Call it at the end. `number` is the number of the last added point.
         """
         if not self._open:
             return
@@ -138,7 +142,10 @@ class Series:
                 del column[keep:]
 
     def tail(self) -> dict[str, Any]:
-        """Return the last point's values by column, shown or not; empty if there is none."""
+        """Return the newest point's values by column, even if that point is not shown yet.
+
+        Empty if there are no points.
+        """
         if not self._values[0]:
             return {}
         pairs = zip(self.columns, self._values, strict=True)

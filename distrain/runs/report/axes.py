@@ -57,6 +57,7 @@ def draw_metric(
     """Draw the metric `name` (as in `Record.value`) of training and validation.
 
     An AUC has its error bound as a band. For other metrics, the y range is that of `fit_range`.
+    `label` names the metric, and `x_axis` returns a record's position on the x axis.
     """
     for records, colour, text, style in (
         (train, colours.TRAIN, "training, before the update", {"linestyle": "--"}),
@@ -112,7 +113,7 @@ def fit_range(
 def draw_line(
     axes: Any, train: Sequence[Record], name: str, label: str, x_axis: XAxis = millions
 ) -> None:
-    """Draw the curve of the value `name` of training records over a y axis that begins at 0."""
+    """Draw the curve of the value `name` of training records; the y axis begins at 0."""
     draw_column(axes, train, name, x_axis, color=colours.TRAIN)
     axes.set_ylabel(label)
     axes.set_ylim(bottom=0)
@@ -141,7 +142,10 @@ def draw_reliability(axes: Any, of: Mapping[str, Sequence[float]]) -> None:
 
 
 def draw_group_rows(axes: Any, of: Mapping[str, Sequence[float]]) -> None:
-    """Draw the number of rows of each group of `draw_reliability` over its mean prediction."""
+    """Draw the number of rows over the mean prediction, for each group of rows.
+
+    The groups are those of `draw_reliability`; `of` is `Record.reliability`.
+    """
     axes.vlines(of["predicted"], 0, of["rows"], color=colours.VALID, linewidth=2)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("mean prediction")
@@ -169,7 +173,10 @@ def draw_shares(axes: Any, train: Sequence[Record]) -> None:
 
 
 def draw_bars(axes: Any, seconds: Sequence[Mapping[str, float]], names: Sequence[str]) -> None:
-    """Draw a stacked bar of seconds by phase for each rank, the first rank on top."""
+    """Draw a stacked bar of seconds by phase for each rank, the first rank on top.
+
+    `names` are the phases to draw.
+    """
     left = [0.0] * len(seconds)
     for phase, colour in colours.PHASES.items():
         widths = [of_rank.get(phase, 0.0) for of_rank in seconds]

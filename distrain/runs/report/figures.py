@@ -264,9 +264,9 @@ def _mark_best_step(axes: Any, records: Sequence[Record], step: int | None, x_ax
 
 
 def _place(records: Sequence[Record], step: int, x_axis: XAxis) -> float:
-    """Return the position of a step on the x axis.
+    """Return the position of a step on the x axis: that of the first record at or after the step.
 
-    It is that of the first record at or after the step, or else of the last record.
+    If there is none, it is that of the last record.
     """
     reached = (record for record in records if record.step >= step)
     return x_axis(next(reached, records[-1]))

@@ -74,7 +74,7 @@ def write_report(root: Path, out: Path, evaluation: Path | None = None) -> None:
 
 
 def _shown_data(root: Path) -> RunData:
-    """Return a run's data, with the target's own name in the place of `label`."""
+    """Return a run's data for display: the target `label` gets its name in the raw table."""
     data, name = read_run_data(root), own_name(RunPaths(root).model)
     records = (replace(one, targets=with_own_name(one.targets, name)) for one in data.records)
     summary = {

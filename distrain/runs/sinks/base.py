@@ -26,17 +26,21 @@ class RunFacts:
 
 
 class Stamped(NamedTuple):
-    """An entry, and its time of arrival in seconds since 1970."""
+    """An entry (a record, the start of an attempt, or a notice), and when it arrived.
+
+    The time is in seconds since 1970.
+    """
 
     entry: Entry
     at_s: float
 
 
 class Sink(Protocol):
-    """Stores a run's entries. All methods are called in one thread, which serves only this sink.
+    """Stores a run's entries (records, starts of attempts, notices).
 
-    An error that a method raises does not affect the training. The entries of that call are lost,
-    and the command reports the loss.
+    All methods are called in one thread, which serves only this sink. An error that a method raises
+    does not affect the training. The entries of that call are lost, and the command reports the
+    loss.
     """
 
     def open(self, facts: RunFacts) -> None:

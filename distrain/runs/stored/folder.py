@@ -51,7 +51,10 @@ class StoredFolder(AbstractContextManager["StoredFolder"]):
         return attempts_of([*records, *folders])
 
     def files(self, below: str = "", after: str = "") -> Iterator[FileInRun]:
-        """Yield files in name order, with the arguments and errors of `RunFolder.files`."""
+        """Yield files in name order; the arguments are those of `RunFolder.files`.
+
+        Raises `NotInRun` if there is no folder `below`, but not with `after`.
+        """
         prefix = "/".join(parts_of(below)) + "/" if below else ""
         empty = True
         for item in self.objects.find_all(prefix, after):
@@ -106,7 +109,7 @@ def store_errors(url: str) -> Iterator[None]:
 
 
 def open_run_folder(run_dir: str | Path) -> OpenRunFolder:
-    """Open a run folder by path or URL; `NotInRun` if there is no folder with this path.
+    """Open a run folder by path or URL; raises `NotInRun` if there is no folder at the path.
 
     Whether there is a run at a URL is not checked.
     """

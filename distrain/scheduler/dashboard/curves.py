@@ -43,7 +43,10 @@ class Curves:
         self._of_other: list[LegendItem] = []
 
     def show(self, view: View) -> None:
-        """Add a view's new points; show the second job's legend entries only if there is one."""
+        """Add a view's new points to the curves.
+
+        The legend has entries for the second job only if there is one.
+        """
         extend(self.train, train_series(view.metrics.get("train", {})), view.replaces)
         extend(self.valid, valid_series(view.metrics.get("valid", {})), view.replaces)
         other = view.other or View((), None, {}, replaces=len(self.other_train.data["step"]) > 0)
@@ -53,10 +56,10 @@ class Curves:
             item.visible = view.other is not None
 
     def draw(self, drawn: figure, y: str, x: str = "rows_total") -> list[GlyphRenderer]:
-        """Draw column `y` over column `x` in a figure; return the lines and their markers.
+        """Draw column `y` over column `x` in the figure `drawn`.
 
-        The curves are those of training and, if `y` is one of its columns, of validation, for both
-        jobs.
+        Return the lines and their markers. The curves are those of training and, if `y` is one of
+        its columns, of validation, for both jobs.
         """
         legend = legend_above(drawn)
         lines: list[GlyphRenderer] = []
@@ -83,9 +86,10 @@ class Curves:
         return lines
 
     def fit(self, drawn: figure, y: str, title: str) -> None:
-        """Set the range of the y axis to all points except outliers at the start of training.
+        """Set a figure's y range to all points of column `y` except outliers at the start.
 
-        If there are such outliers, their number is added to the title. Does nothing without points.
+        If there are such outliers at the start of training, their number is added to the title.
+        Does nothing without points.
         """
         trains = [list(source.data[y]) for source in (self.train, self.other_train)]
         whole = [*self.valid.data[y], *self.other_valid.data[y]]
@@ -137,7 +141,7 @@ def rows_per_second_by_rank() -> Panel:
 
 
 class RankLines:
-    """A line for each rank, in a figure.
+    """The lines of ranks in a figure, one for each rank.
 
     When another job is shown, its ranks reuse the lines, so that the number of lines is bounded.
     """

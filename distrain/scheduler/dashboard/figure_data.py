@@ -20,7 +20,7 @@ GIB = 2.0**30
 
 
 def train_series(train: Document) -> Series:
-    """Return the columns of training curves, given `train` of a `metrics_document`.
+    """Return the columns of training curves; `train` is that key of a `metrics_document`.
 
     Unknown values are NaN. `auc` has the values of the column that `score_name` returns; the exact
     AUC is between `auc_low` and `auc_high`.
@@ -30,7 +30,7 @@ def train_series(train: Document) -> Series:
 
 
 def valid_series(valid: Document) -> Series:
-    """Return the columns of validation curves, given `valid` of a `metrics_document`.
+    """Return the columns of validation curves; `valid` is that key of a `metrics_document`.
 
     They are those of `train_series`, without `rows_per_s` and `lr`.
     """
@@ -40,8 +40,8 @@ def valid_series(valid: Document) -> Series:
 def score_name(points: Document) -> str:
     """Return the name of the column to draw: `auc`, or `TARGET.METRIC` for a job without an AUC.
 
-    This is the first of these columns that has a known value. If none has one, it is the first
-    `TARGET.METRIC`, or `auc` if there is none.
+    `points` are the columns of a curve. The result is the first of these columns that has a known
+    value. If none has one, it is the first `TARGET.METRIC`, or `auc` if there is none.
 
     >>> score_name({"auc": [0.5], "a.rmse": [2.0]}), score_name({"auc": [None], "a.rmse": [2.0]})
     ('auc', 'a.rmse')

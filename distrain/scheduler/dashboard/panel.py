@@ -26,7 +26,7 @@ _TOOLS = "pan,xwheel_zoom,box_zoom,reset,save"
 
 @dataclass(frozen=True)
 class Panel:
-    """A figure or table of the Training page."""
+    """A figure or table of the Training page, with the functions that update it."""
 
     name: str  # the NAME in `/individual-distrain-NAME`
     root: LayoutDOM  # the model to lay out

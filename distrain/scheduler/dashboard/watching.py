@@ -26,7 +26,7 @@ class Documents(Protocol):
 
 @dataclass(frozen=True)
 class View:
-    """The result of `Watch.refresh`: the data for one update of a page."""
+    """The data for one update of a page, as `Watch.refresh` returns them."""
 
     jobs: Sequence[Document]  # all jobs, newest first
     job: Document | None  # the followed job with its ranks and time line, if any
@@ -57,10 +57,10 @@ def pick(jobs: Sequence[Document], wanted: str) -> str | None:
 
 
 class Watch:
-    """Follows the job that `pick` chooses for `wanted`; each `refresh` returns its new data.
+    """Follows a job for a page: the one that `pick` chooses for `wanted`.
 
-    `documents` returns the scheduler's documents, or `None` while it has no coordinator, and so no
-    jobs. `wanted` may be changed between looks.
+    `refresh` returns new data. `documents` returns the scheduler's documents, or `None` while it
+    has no coordinator, and so no jobs. `wanted` may be changed between two calls of `refresh`.
     """
 
     def __init__(self, documents: Callable[[], Documents | None], wanted: str = NEWEST):
@@ -72,7 +72,8 @@ class Watch:
     def refresh(self) -> View:
         """Return all jobs, the followed job's document, and the new points of its curves.
 
-        All points are returned, with `replaces`, if another job is followed since the last look.
+        If another job is followed than in the last call, all points are returned, and `replaces` is
+        True.
         """
         documents = self.documents()
         jobs = documents.jobs()["jobs"] if documents else []

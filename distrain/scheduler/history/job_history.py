@@ -53,7 +53,7 @@ RANK = (
 
 @dataclass(frozen=True)
 class Moment:
-    """An entry of a job's time line."""
+    """An entry of a job's time line, such as a restart or a checkpoint."""
 
     at_s: float  # unix time
     kind: str  # `state`, `checkpoint`, `validated`, `notice`, or `restart`
@@ -106,9 +106,9 @@ class JobHistory:
 
     @property
     def generation(self) -> int:
-        """A number that grows whenever points of the series are replaced or removed.
+        """A number that grows whenever points of the curves are replaced or removed.
 
-        A cursor contains it; if it has changed since, the reader needs all points again.
+        It is part of a reader's cursor. If it has changed since, the reader needs all points again.
         """
         series = (self.train, self.valid, *self.ranks.values())
         return self._first_generation + sum(one.generation for one in series)
@@ -170,7 +170,10 @@ class JobHistory:
                 rank.observe(event, now_s)
 
     def take(self, entries: Iterable[Entry], now_s: float) -> None:
-        """Add new entries of the job's progress to the curves and the time line."""
+        """Add entries of the job's progress to the curves and the time line.
+
+        Entries are records (metrics), starts of attempts, and notices.
+        """
         for entry in entries:
             match entry:
                 case AttemptStarted():
@@ -318,9 +321,10 @@ def _point(record: Record, columns: Iterable[SeriesColumn]) -> dict[str, float |
 
 
 def _with_targets(series: Series, columns: Sequence[SeriesColumn], record: Record) -> Series:
-    """Return the series; if it is empty, a new one that also has columns for a record's `targets`.
+    """Return the series, with a column for each main metric of a record's `targets`.
 
-    `columns` are the columns for the first binary target.
+    Unless the series is empty, it is returned unchanged. `columns` are the columns that it has in
+    any case.
     """
     names = _main_metrics_of(record)
     if not names or series.last is not None or len(series.columns) > len(columns):

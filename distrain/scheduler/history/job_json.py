@@ -20,7 +20,7 @@ _ETA_POINTS = 16
 
 @dataclass(frozen=True)
 class Gpu:
-    """The state of a worker's GPU as NVML reports it; `None` for unknown figures."""
+    """The state of a worker's GPU as NVML reports it; unknown values are `None`."""
 
     utilisation_pct: float | None
     memory_used_bytes: int | None
@@ -29,7 +29,10 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Watched:
-    """A job, with its history and GPUs, at the unix time `now_s`: the input of its documents."""
+    """A job, its history and its workers' GPUs at one time, from which its documents are made.
+
+    `now_s` is that time, in unix time.
+    """
 
     view: JobView  # without progress
     job: LifecycleJob
@@ -44,7 +47,7 @@ class Watched:
 
     @cached_property
     def document(self) -> Job:
-        """The job's document, with figures from its history."""
+        """The job as in the API's answers, with its progress from its history."""
         view, history, request = self.view, self.history, self.job.request
         train, valid = history.last_train, history.valid_of(view.model_step)
         tail, valid_tail = history.train.tail(), history.valid.tail()
@@ -85,7 +88,7 @@ class Watched:
 
 
 def job_summary(job: Watched) -> dict[str, Any]:
-    """Return a job's document with further figures, for lists, pages and `distrain top`."""
+    """Return the job's API answer with further numbers, for lists, pages and `distrain top`."""
     view, history = job.view, job.history
     train, valid = history.last_train, history.valid_of(view.model_step)
     bound = train.auc_bound if train else history.train.tail().get("auc_bound")

@@ -81,9 +81,10 @@ class RankState:
         self.heard_s = now_s
 
     def take_window(self, event: StepsDone, now_s: float) -> Window | None:
-        """Process a report of steps; return the steps since the rank's previous report.
+        """Return the steps in a report since the rank's previous report, and their times.
 
-        `None` if there are none, or their wall time is not above 0.
+        `event` is the report, which arrived at `now_s`. `None` if there are no such steps, or their
+        wall time is not above 0.
         """
         steps = event.step - self.step
         self.heard_s = self.progressed_s = now_s

@@ -34,7 +34,9 @@ log = logging.getLogger("distrain.scheduler.http")
 
 
 def install() -> None:
-    """Make schedulers that start later in this process serve the HTTP routes, and accept orders.
+    """Make schedulers that start later in this process serve the HTTP routes.
+
+    They also accept requests that change jobs.
 
     Raises:
         ClusterError: The environment's token cannot be used.
@@ -45,7 +47,7 @@ def install() -> None:
 
 
 class JobsPlugin(CoordinatorPlugin):
-    """The coordinator with its API, which clients can call over Dask's connections."""
+    """The coordinator, with an API that clients can call over Dask's connections."""
 
     def add_api(self, scheduler: Scheduler) -> None:
         api = CoordinatorApi(self)

@@ -53,11 +53,12 @@ class Changes:
         return self.newest, False, texts
 
     def _look(self, revision: int, collect_s: float) -> None:
-        """Give each job that has changed since its last revision a new revision.
+        """Give a new revision to each job that has changed since its last revision.
 
-        A call is *due* if at least `collect_s` have passed since a due call last gave any job a
-        revision. A job with only new progress gets a revision if this call is due, or if the job's
-        revision is above `revision`, so that the answer contains the job anyway.
+        A job with only new progress gets one at most every `collect_s`: a call is *due* if at least
+        `collect_s` have passed since a due call last gave any job a revision. Such a job gets a
+        revision if this call is due, or if the job's revision is above `revision`, so that the
+        answer contains the job anyway.
         """
         now_s = self._clock()
         is_due = now_s - self._collected_s >= collect_s

@@ -49,7 +49,10 @@ class CoordinatorApi:
         return f'{dumps(head)[:-1]},"jobs":[{",".join(jobs)}]}}'
 
     def job(self, job_id: str, *, all_ranks: bool = False) -> dict[str, Any]:
-        """Return the `job_document` of a job; raises `Refusal` if it was removed or is unknown."""
+        """Return the `job_document` of a job, with a part of its ranks or with `all_ranks`.
+
+        Raises `Refusal` if the job was removed or is unknown.
+        """
         document = self.monitor.job(job_id, all_ranks=all_ranks)
         if document is not None:
             return document

@@ -18,8 +18,8 @@ MOST_BODY_BYTES = 2**20
 class Handler(RequestHandler):  # type: ignore[misc]  # distributed is untyped
     """Answers with JSON, also for errors; limits the size of request bodies.
 
-    If `accepts_commands` is False, as in a scheduler that was started without the preload, orders
-    (`Route.is_order`) are refused.
+    If `accepts_commands` is False, as in a scheduler that was started without the preload, requests
+    that change jobs (`Route.is_order`) are refused.
     """
 
     def initialize(self, dask_server: Any = None, accepts_commands: bool = True) -> None:
@@ -27,7 +27,7 @@ class Handler(RequestHandler):  # type: ignore[misc]  # distributed is untyped
         self._takes_orders = accepts_commands
 
     def prepare(self) -> None:
-        """Refuse unknown routes, unauthorised orders and large bodies before a body is read."""
+        """Refuse unknown routes, large bodies and unauthorised changes before a body is read."""
         self._received = bytearray()
         self.request.connection.set_max_body_size(MOST_BODY_BYTES)
         try:

@@ -27,7 +27,7 @@ Word = Annotated[str, Field(min_length=1, max_length=200)]
 class Order(Body):
     """The body of a request to change a job.
 
-    A service adds its own id, and the submission to change.
+    A service adds its own id, and the submission to change: the number of its first attempt.
     """
 
     service: Word | None = Field(
@@ -65,7 +65,10 @@ class PriorityOrder(Order):
 
 
 class JobCommands:
-    """The orders about jobs, as methods that return the HTTP status of the answer."""
+    """Carries out the requests that change jobs.
+
+    Each method returns the HTTP status of the answer.
+    """
 
     def __init__(self, monitor: Monitor):
         self.monitor = monitor
@@ -100,12 +103,13 @@ class JobCommands:
     def cancel(self, job_id: str, order: CancelOrder) -> int:
         """Cancel a job, and return 202; return 200 to a Dask client if the job has ended already.
 
-        A repeated order with a shorter grace period shortens the grace period. After an order of a
-        service, a `put` of submissions up to `order.first_attempt` is refused, even if this
-        scheduler never had the job.
+        A submission is identified by the number of its first attempt. A repeated order with a
+        shorter grace period shortens the grace period. After an order of a service, this scheduler
+        also refuses a later `put` whose `first_attempt` is at most `order.first_attempt`, even if
+        it never had the job. So a delayed `put` cannot start the cancelled job.
 
         Raises:
-            Refusal: This scheduler has a later submission of the job than `order.first_attempt`.
+            Refusal: A submission whose first attempt is after `order.first_attempt` has not ended.
                 To a service: the job has ended, is unknown, or has another owner. To a Dask client:
                 the job is unknown.
         """
@@ -159,7 +163,7 @@ class JobCommands:
     def _last_end(self, job_id: str) -> EndedJob | None:
         """Return the document of a job's last submission that has ended; `None` if there is none.
 
-        This is the tombstone if the job was removed.
+        If the job was removed, this is its tombstone.
         """
         job, buried = self.coordinator.lifecycle.jobs.get(job_id), self.coordinator.tombstones
         ends = [buried[job_id]] if job_id in buried else []
@@ -219,7 +223,8 @@ ORDERS: tuple[tuple[str, str, type[Order], Callable[..., int]], ...] = (
     ("PATCH", "", PriorityOrder, JobCommands.set_priority),
     ("POST", "/cancel", CancelOrder, JobCommands.cancel),
 )
-"""The orders: HTTP method, path below the job's, type of the body, and method of `JobCommands`.
+"""The orders: HTTP method, path below the job's path, class of the body, and method of
+`JobCommands`.
 
 That method returns the HTTP status of the answer.
 """
@@ -234,7 +239,10 @@ def _spec_of(order: PutOrder) -> JobSpec:
 
 
 def _never_begun(job_id: str, order: CancelOrder, first_attempt: int) -> EndedJob:
-    """Return the tombstone of a submission that was cancelled before it arrived."""
+    """Return the tombstone of a submission that was cancelled before its `put` arrived.
+
+    `first_attempt` is the number of the submission's first attempt; `order` cancelled it.
+    """
     return EndedJob(
         id=job_id,
         state=JobState.CANCELLED.value,

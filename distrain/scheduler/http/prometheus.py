@@ -87,7 +87,10 @@ _GPU_FIGURES: tuple[tuple[str, str, Callable[[Gpu], float | None]], ...] = (
 
 
 class JobsCollector(Collector):
-    """Makes metrics of the jobs of `monitor` at each scrape; none while `monitor` is `None`."""
+    """Makes the Prometheus metrics of a monitor's jobs at each scrape.
+
+    None while `monitor` is `None`.
+    """
 
     def __init__(self) -> None:
         self.monitor: Monitor | None = None
@@ -140,7 +143,10 @@ def _family(
     labels: Sequence[str],
     values: Iterable[tuple[Sequence[str], float | None]],
 ) -> Metric:
-    """Return a metric; `values` are pairs of label values and a value, left out if it is `None`."""
+    """Return a metric; `values` are pairs of label values and a value, left out if it is `None`.
+
+    `kind` is its class, and `about` its help text.
+    """
     family = kind(name, about, labels=labels)
     for label_values, value in values:
         if value is not None:
@@ -317,7 +323,7 @@ def _gpus_of(job: Watched) -> dict[int, Gpu]:
 
 
 def _bounded(values: Mapping[int, float | None]) -> dict[str, float]:
-    """Return the known values by rank, without `None`.
+    """Return the values that are not `None`, by rank.
 
     If there are more than `SHOWN_RANKS`, returns only the smallest and the largest, as `least` and
     `greatest`.

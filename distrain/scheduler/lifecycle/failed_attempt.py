@@ -39,9 +39,10 @@ def reported_failure(event: RankFailed) -> AttemptFailure:
 
 
 def death_without_report(event: RankExited, status: RankStatus) -> AttemptFailure:
-    """Return the failure of a rank whose process ended without a report of the rank.
+    """Return the failure of a rank whose process ended without reporting why.
 
-    The reason is `PEER_LOST` if NCCL's watchdog aborted the process, otherwise `RANK_DIED`.
+    The reason is `PEER_LOST` if NCCL's watchdog aborted the process, otherwise `RANK_DIED`. `event`
+    is the supervisor's report of the exit.
     """
     place = place_of(status)
     if event.exit_code < 0:
@@ -114,7 +115,7 @@ LOSSES_S = 600.0
 
 @dataclass(frozen=True)
 class AttemptVerdict:
-    """The consequences of an attempt that ended early."""
+    """The consequence of an attempt that ended early: a restart after a pause, or the job's end."""
 
     state: JobState  # `RESTARTING`, `PENDING`, or a bad end
     # the restart counts towards the spec's `restart.max_BUDGET`; "": it counts towards no limit
@@ -158,10 +159,10 @@ def _budget(job: Job, cause: AttemptFailure) -> tuple[str, int | None]:
 
 
 def _in_a_row(job: Job) -> tuple[int, str]:
-    """Return how many attempts in a row failed before this one without progress, and a text.
+    """Return how many attempts in a row failed without progress before this one, and a text.
 
-    The number in the text includes this attempt. The result is 0 if this attempt reached a later
-    step than all attempts that failed before.
+    The text explains a long pause to users; its number includes this attempt. The result is 0 if
+    this attempt reached a later step than all attempts that failed before.
     """
     before = 0 if job.step > job.furthest_failed_step else job.failures_in_a_row
     return before, f"{before + 1} failures in a row got no further than step {job.step}"
@@ -170,8 +171,8 @@ def _in_a_row(job: Job) -> tuple[int, str]:
 def _losses(job: Job, cause: AttemptFailure, now_s: float) -> tuple[int, str]:
     """Return how many restarts in the last `LOSSES_S` followed the loss of a worker, and a text.
 
-    The number in the text includes this loss. Several workers that were lost in one attempt count
-    once. The result is 0 if `cause` is not the loss of a worker.
+    The text explains a long pause to users; its number includes this loss. Several workers that
+    were lost in one attempt count once. The result is 0 if `cause` is not the loss of a worker.
     """
     since_s = now_s - job.submitted_s - LOSSES_S
     lost = [one for one in job.restarts if one.reason == Reason.WORKER_LOST]

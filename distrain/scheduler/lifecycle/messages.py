@@ -59,7 +59,7 @@ class WorkerLeaving:
 
 @dataclass(frozen=True)
 class Reported:
-    """A rank of a job's attempt, or its supervisor, sent an event."""
+    """A rank of a job's attempt, or the rank's supervisor, sent an event."""
 
     job_id: str
     attempt: int

@@ -24,7 +24,7 @@ The time suffices for a nanny to restart its worker, which takes 2 s.
 
 @dataclass(frozen=True)
 class Shortage:
-    """Too few workers are available for a gang."""
+    """Why too few workers are available for a gang."""
 
     reason: str  # the numbers needed and available, in words
 
@@ -47,7 +47,7 @@ class Preempt:
 
 @dataclass(frozen=True)
 class Wait:
-    """A job has to wait."""
+    """A job has to wait, and why."""
 
     job: Job
     why: str  # what it waits for, in words
@@ -90,9 +90,9 @@ class QueueView:
         }
 
     def reserved(self, for_others_than: Job, without: Collection[str] = ()) -> set[Slot]:
-        """Return the workers reserved for the next attempts of jobs other than `for_others_than`.
+        """Return the workers that are reserved for the next attempts of other jobs.
 
-        Jobs with ids in `without` reserve nothing.
+        These are jobs other than `for_others_than`. Jobs with ids in `without` reserve nothing.
         """
         keys = {
             key
@@ -197,7 +197,7 @@ def decide(cluster: QueueView) -> list[Start | Preempt | Wait]:
 
 
 def could_grow(cluster: QueueView, job: Job) -> int:
-    """Return the number of ranks with which a running job could restart, if it is larger than now.
+    """Return the larger number of ranks with which a running job could restart.
 
     0 if it cannot have more ranks than now, or if other jobs are pending.
     """

@@ -43,7 +43,7 @@ class Mistake:
 
 @dataclass(frozen=True)
 class Judged:
-    """A checked spec, or the mistakes in it."""
+    """The result of `judge`: a checked spec, or the mistakes in it."""
 
     spec: JobSpec | None  # with all defaults; `None` if it has mistakes
     mistakes: tuple[Mistake, ...] = ()  # with pointers into the spec, without secrets
@@ -67,8 +67,8 @@ def judge(
 ) -> Judged:
     """Check a project's spec, as JSON values, against the limits and the cluster's profile.
 
-    `closed` are the settings' `closed_places`, in which paths are not allowed. Only the run folders
-    of the project's jobs on the cluster may still be read.
+    `closed` is `closed_places(settings)`: paths in them are not allowed. Only the run folders of
+    the project's jobs on the cluster may still be read.
     """
     limits, profile = settings.limits, settings.clusters[cluster]
     mistakes = _size_mistakes(document, limits) or _credential_mistakes(document)
@@ -105,10 +105,10 @@ def closed_places(settings: Settings) -> tuple[str, ...]:
 
 
 def _names_of(place: str, roots: Iterable[str]) -> Iterator[str]:
-    """Yield the paths of a place: as given, its real path, and its path below each of `roots`.
+    """Yield the paths by which a file or folder can be reached.
 
-    A root that does not contain the place, directly or through links, is skipped. A URL has only
-    one name.
+    These are `place` itself, its real path, and its path below each of `roots`. A root that does
+    not contain it, directly or through links, is skipped. A URL has only one name.
     """
     yield place
     if is_remote(place):
@@ -141,7 +141,10 @@ def _files_of(settings: Any) -> Iterator[Path]:
 
 
 def tag_mistakes(tags: Mapping[str, str], limits: Limits, where: str) -> list[Mistake]:
-    """Return what is wrong with a job's tags; `where` is the JSON pointer of the tags."""
+    """Return the mistakes in a job's tags, by the service's limits.
+
+    `where` is the JSON pointer of the tags.
+    """
     found = []
     if len(tags) > limits.tags:
         found.append(Mistake(where, f"{len(tags)} tags are more than {limits.tags}"))
@@ -266,7 +269,9 @@ def _other_mistakes(spec: JobSpec, profile: ClusterProfile) -> list[Mistake]:
 _LOCAL = ("file", "local")
 _SAME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "az": "abfs"}
 _STORES = ("file", "s3", "gs", "abfs", "adl", "hdfs", "oss")
-"""The schemes allowed without allowed roots; others might reach internal services."""
+"""The URL schemes allowed if a cluster has no `allowed_roots`; other schemes might reach internal
+services.
+"""
 # Links in /proc lead to any file; the other folders contain mounted secrets.
 _NEVER = (
     *("/proc", "/dev/fd"),
@@ -357,7 +362,7 @@ def _may_reach(place: str, folder: str) -> bool:
 
 
 def _compared(place: str) -> list[str]:
-    """Return the parts of a path or URL between slashes.
+    """Return the parts of a path or URL between slashes, for a comparison with other paths.
 
     For URLs, the first two parts are the scheme and the host. The host is empty for HDFS, and only
     the container for `abfs`, since the same storage may have several host names.

@@ -31,6 +31,8 @@ class Action(StrEnum):
 
 @dataclass(frozen=True)
 class AccessRule:
+    """The requirements of an action: a scope of the token, and a role in the affected project."""
+
     scope: Scope
     # the roles allowed for any owner's job; if empty, only admins
     any_job: frozenset[Role] = frozenset()
@@ -82,8 +84,8 @@ def role_allows(
 ) -> bool:
     """Return True if the caller's roles allow the action; the token's scopes are not checked.
 
-    `project` and `owner` are those of the job; without a project, only admins are allowed, except
-    for actions that are allowed to everybody.
+    `project` and `owner` are those of the affected job. Without a project, only admins may do the
+    action, unless everybody may.
     """
     rule = RULES[action]
     if principal.is_admin or rule.everybody:

@@ -47,6 +47,7 @@ def new_token(
     """Make and store a token of a user; return it and its text, which is not stored.
 
     The token is valid for `days` from the Unix time `now_s`, by default the database's time.
+    `label` is a text by which users recognise it; `scopes` limit its use.
     """
     made, now_s = make_token(), store.now_s() if now_s is None else now_s
     end_s = now_s + days * _DAY_S
@@ -79,7 +80,10 @@ SESSION_S = 12 * 3600.0
 
 
 def new_session(store: Store, token_id: str, now_s: float) -> str:
-    """Store a browser session for a token; return its cookie, of which only the hash is stored."""
+    """Make and store a browser session for a token, from the Unix time `now_s` on.
+
+    Return its cookie. Only the cookie's hash is stored.
+    """
     cookie = secrets.token_urlsafe(32)
     store.put_session(token_sha256(cookie), token_id, now_s, now_s + SESSION_S)
     return cookie

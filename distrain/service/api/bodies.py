@@ -127,7 +127,7 @@ class ResumeRequest(Request):
 
 
 def documents(store: Store, jobs: Sequence[Job], now_s: float) -> list[JobAnswer]:
-    """Return the API's answers for jobs, at the Unix time `now_s`."""
+    """Return the API's answers that describe jobs, at the Unix time `now_s`."""
     is_any_there = any(job.phase is Phase.HANDED_OVER for job in jobs)
     heard_s = {row.name: row.observed_at_s for row in store.clusters()} if is_any_there else {}
     return [_document(job, now_s, heard_s.get(job.cluster)) for job in jobs]

@@ -128,6 +128,7 @@ class ApiCall:
         """Raise the problem `forbidden` if the caller's token or role does not allow the action.
 
         Call it only for objects that the caller may see; for others, raise the problem `not_found`.
+        `project` and `owner` are those of the affected job or object.
         """
         self.require(action)
         if not role_allows(self.caller, action, project, owner):
@@ -145,7 +146,7 @@ class ApiCall:
         return job
 
     def note(self, target: str, **details: Any) -> None:
-        """Set the target and the details of the request's audit row."""
+        """Set the target and the details of the row that this request adds to the audit log."""
         note = audit_note(self.request)
         note.target, note.details = target, details
 
@@ -198,7 +199,7 @@ def caller_now(request: Request, parts: ApiParts) -> Principal:
 
 
 def refresh_caller(call: ApiCall, job_id: str | None) -> ApiCall:
-    """Return the call of an open stream with its caller's present rights.
+    """Return an open stream's call with the rights that its caller has now.
 
     Call it in a thread, since it may block. `job_id` is `None` for streams of all jobs. Raises the
     problem `unauthenticated`, `forbidden` or `not_found` if the caller may no longer read the

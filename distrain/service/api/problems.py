@@ -48,7 +48,7 @@ CODES: Final[Mapping[str, tuple[int, str]]] = {
     "internal": (500, "The service failed"),
     "unavailable": (503, "The service cannot answer now"),
 }
-"""By code: the status, and the title of all problems with that code."""
+"""The HTTP status and the title of each problem, by code."""
 
 
 @dataclass
@@ -99,7 +99,10 @@ class Problem(Exception):
 
 
 def not_found(what: str, hint: str | None = None) -> Problem:
-    """Return the problem for an object that does not exist or that the caller may not see."""
+    """Return the problem for an object that does not exist or that the caller may not see.
+
+    `what` names the kind of object, such as "job".
+    """
     return Problem("not_found", f"no {what}, or you may not see it", hint=hint)
 
 
@@ -157,7 +160,7 @@ _OF_KIND: Final[Mapping[type[DistrainError], tuple[str, float | None]]] = {
     WrongState: ("conflict", None),
     Unstorable: ("bad_request", None),
 }
-"""By class of the store's error: the problem's code, and the seconds of `Retry-After`."""
+"""The problem's code, and the seconds of `Retry-After`, for each class of error of the database."""
 
 
 _NO_ANSWER = (

@@ -73,7 +73,7 @@ def checked(
 
 
 def again(call: ApiCall, job: Job, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a job's spec with values set at dotted paths.
+    """Return a job's spec with the values `settings` set at dotted paths.
 
     Raises the problem `bad_spec` if a path is empty, has an empty key (`a..b`), or passes through a
     value that is not a section. The result is not validated.
@@ -86,11 +86,11 @@ def again(call: ApiCall, job: Job, settings: Mapping[str, Any]) -> dict[str, Any
 
 
 def check_resumable(job: Job, before: Mapping[str, Any], after: JobSpec) -> None:
-    """Check that the new spec `after` only makes a succeeded job's training longer.
+    """Check that a succeeded job's new spec `after` only makes its training longer.
 
-    Raises the problem `final` if the training does not become longer, and the problem `bad_spec` if
-    something else changes, too. A change of `train.early_stopping` counts as longer training. Jobs
-    in other states pass.
+    `before` is the present spec. Raises the problem `final` if the training does not become longer,
+    and the problem `bad_spec` if something else changes, too. A change of `train.early_stopping`
+    counts as longer training. Jobs in other states pass.
     """
     if job.state != JobState.SUCCEEDED:
         return
@@ -127,7 +127,7 @@ def bad_spec(mistakes: Sequence[Mistake]) -> Problem:
 
 
 def quota_for(call: ApiCall, action: Action, project: str) -> Quota:
-    """Return a project's quota, after checking that the caller may do the action there.
+    """Check that the caller may do the action in a project, and return the project's quota.
 
     Raises the problem `not_found` (also if the caller may not see the project) or `forbidden`.
     """

@@ -17,7 +17,9 @@ LAUNCHERS: Final[Mapping[ClusterKind, Callable[[str, Settings, str], Launcher]]]
     "slurm": SlurmLauncher.of_service,
     "kubernetes": lambda name, settings, _: KubernetesLauncher(name, settings.clusters[name]),
 }
-"""By kind: a function of the cluster's name, the settings and the service's id."""
+"""The launchers by kind of cluster: functions of the cluster's name, the settings, and the
+service's id.
+"""
 
 
 def make_launcher(name: str, settings: Settings, service_id: str) -> Launcher:

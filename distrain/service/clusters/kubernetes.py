@@ -37,7 +37,7 @@ class KubernetesLauncher:
         self.shrink()
 
     def shrink(self) -> None:
-        """Scale down to `min_workers`."""
+        """Reduce the number of pods to `min_workers`."""
         self._scale(lambda now: min(now, self.min_workers))
 
     def state(self) -> LauncherState:

@@ -61,10 +61,16 @@ class Scalable(Launcher, Protocol):
     max_workers: int  # the largest number of workers
 
     def start(self, num_workers: int | None = None) -> None:
-        """Request at least `num_workers` workers, within the bounds; never reduce their number."""
+        """Request at least `num_workers` workers, within the profile's bounds.
+
+        Their number is never reduced.
+        """
 
     def shrink(self) -> None:
-        """Scale down to `min_workers`; call it only while all workers are idle."""
+        """Reduce the number of workers to the profile's `min_workers`.
+
+        Call it only while all workers are idle.
+        """
 
     def check(self) -> None:
         """Check that the service may set the number of workers; raises ClusterError if it may not.

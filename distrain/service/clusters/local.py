@@ -17,9 +17,9 @@ STOP_S = 60.0  # how long workers get to save checkpoints and end
 
 
 class LocalLauncher:
-    """Starts a process of `distrain.workers.serve_local`; finds it by a file that it writes.
+    """Starts a local cluster as a process of `distrain.workers.serve_local`.
 
-    `folder` holds that file and the process's log.
+    The process is found by a file that it writes. `folder` has that file and the process's log.
     """
 
     def __init__(self, name: str, profile: ClusterProfile, folder: Path):
@@ -31,7 +31,7 @@ class LocalLauncher:
         return SchedulerAddress(started.url, started.token) if started and started.url else None
 
     def start(self, num_workers: int | None = None) -> None:
-        """Start the process, unless it is running.
+        """Start the local cluster's process, unless it is running.
 
         If two services start it at once, the second process finds the folder locked and exits.
         `num_workers` replaces the profile's number of workers. Raises `OutputError` if the folder
@@ -98,9 +98,10 @@ class LocalLauncher:
 
 
 def _ended(process: ProcessId, number: int, wait_s: float) -> bool:
-    """Send the signal `number` to a process; return True if it ends within `wait_s`.
+    """Send a signal, by number, to a process.
 
-    Also returns True if the process had ended before.
+    Returns True if the process ends within `wait_s` seconds. Also returns True if the process had
+    ended before.
     """
     try:
         held = os.pidfd_open(process.pid)

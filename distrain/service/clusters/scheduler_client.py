@@ -119,7 +119,10 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
         return _read(job_of_scheduler, document), status == 201
 
     def order(self, job_id: str, name: str, words: Mapping[str, Any]) -> None:
-        """Send the order `cancel` or `priority` about a job; `words` are the fields of its body."""
+        """Send an order to `cancel` a job or to change its `priority` (the `name` of the order).
+
+        `words` are the fields of the request's body.
+        """
         path = f"jobs/{job_id}"
         place = ("PATCH", path) if name == "priority" else ("POST", f"{path}/{name}")
         self._order(*place, **words)
@@ -127,9 +130,10 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
     def changes(
         self, since: int = 0, epoch: str | None = None, *, collect_s: float = 0.0
     ) -> SchedulerAnswer:
-        """Return the jobs that changed after the revision `since` of an epoch.
+        """Return the jobs that changed after a revision of the scheduler's jobs.
 
-        If the scheduler has another epoch, it returns all jobs. If they are too many for one
+        `since` is the revision of the last answer, and `epoch` the id of the scheduler's start in
+        it. If the scheduler was restarted since, it returns all jobs. If they are too many for one
         answer, its `more` is True; pass its `revision` as `since` to get the others. The scheduler
         may delay changes of metrics alone for up to `collect_s` seconds, to send them together.
         """
@@ -144,7 +148,10 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
         return list(self._ask("GET", "workers")[1].get("workers") or ())
 
     def preflight(self, spec: Mapping[str, Any], owner: str) -> str:
-        """Start a check of a user's spec and data on a worker; return the check's id."""
+        """Start a check of a spec and its data on a worker; return the check's id.
+
+        `owner` is the user whose spec it is.
+        """
         order, query = {"spec": spec, "owner": owner}, {"data": "true"}
         return str(self._ask("POST", "jobs:validate", params=query, json=order)[1].get("id"))
 

@@ -40,7 +40,7 @@ class SlurmJob:
 
     @property
     def order(self) -> tuple[bool, int]:
-        """Sort key: a running job first, then the one that was submitted first."""
+        """Sort key: a running job comes first, then the job that was submitted first."""
         digits = self.id.partition("_")[0]
         return self.state != "RUNNING", int(digits) if digits.isdigit() else 0
 
@@ -203,7 +203,8 @@ def sbatch_script(
 
     With the dependency `singleton`, Slurm runs one job of a name and user at a time. If a service
     was killed after `sbatch` and submits a second job, the second job waits until the launcher's
-    `state` cancels it.
+    `state` cancels it. `python` is the interpreter on the nodes, `options` are further options of
+    sbatch, and `environment` has variables to set.
 
     Raises:
         InputError: The service sets one of `options` itself, sbatch has no such option, or a value

@@ -30,12 +30,12 @@ def admit(
     min_ranks: Mapping[str, int] | None = None,
     elsewhere: Mapping[str, int] | None = None,
 ) -> tuple[list[Job], dict[str, str]]:
-    """Return the jobs to hand over, in order, and the other jobs' reasons to wait, by job id.
+    """Return the jobs to hand over, in order; and by job id, why the other jobs wait.
 
-    Jobs that are being cancelled are in neither result. `active` are the jobs that are handed over,
-    or being handed over, to the cluster. `min_ranks` has by job id the fewest ranks with which a
-    job can start; by default all its ranks. `elsewhere` has the ranks in use on other clusters, by
-    project.
+    `queue` are the cluster's queued jobs, and `quotas` the limits of their projects. Jobs that are
+    being cancelled are in neither result. `active` are the jobs that are handed over, or being
+    handed over, to the cluster. `min_ranks` has by job id the fewest ranks with which a job can
+    start; by default all its ranks. `elsewhere` has the ranks in use on other clusters, by project.
     """
     waiters = [job for job in queue if job.phase is Phase.QUEUED and job.intent is Intent.RUN]
     if not cluster.answers:
@@ -47,7 +47,10 @@ def admit(
 
 
 def in_order(queue: Iterable[Job], active: Iterable[Job]) -> list[Job]:
-    """Return the jobs of a queue in the order in which they would start with enough workers."""
+    """Return the jobs of a queue in the order in which they start once there are enough workers.
+
+    `active` are the jobs that hold ranks on the cluster, for a fair order.
+    """
     shares = _Shares()
     for job in active:
         shares.count(job)
@@ -59,7 +62,7 @@ def in_order(queue: Iterable[Job], active: Iterable[Job]) -> list[Job]:
 
 
 class _Shares:
-    """The ranks in use, by project and by owner."""
+    """The ranks in use on the cluster, by project and by owner, for a fair order."""
 
     def __init__(self, elsewhere: Mapping[str, int] | None = None):
         self.of_project = Counter(elsewhere or {})
@@ -142,10 +145,10 @@ class _Admission:
 
 
 class _Order:
-    """Iterates over a queue in the order that the module describes.
+    """Iterates over a queue in a fair order; see the module docstring.
 
-    The caller adds each job that starts to `used` before it requests the next job: the shares
-    decide the order.
+    The caller adds each job that starts to `used` before it requests the next job, since the ranks
+    in use decide the order.
     """
 
     def __init__(self, waiters: Iterable[Job], used: _Shares):

@@ -35,7 +35,7 @@ def shown(job: Job, now_s: float, *, contact_s: float | None = None) -> dict[str
 
 
 def _shown(columns: Mapping[str, Any], *, is_silent: bool) -> dict[str, Any]:
-    """Return the same fields as `shown`, for `columns`: those of a job's row or an event's body.
+    """Return the fields of `shown`, from the columns of a job's row or an event's body.
 
     `is_silent`: whether the job's cluster has not answered for `NO_CONTACT_S`.
     """

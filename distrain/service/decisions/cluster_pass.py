@@ -1,9 +1,10 @@
-"""One pass over a cluster's jobs: read the rows, query the scheduler, decide, commit, act.
+"""One pass over a cluster's jobs: makes the database and the cluster's scheduler agree.
 
-`Pass.run` lists the steps in order. Rows are read before the scheduler is queried, so that a job
-that is missing in its answer was not handed over in between. A row is committed before the command
-for it is sent. Tests replace the database and the network with a `World` that loses answers and
-kills the pass between any two calls.
+`Pass.run` lists the steps in order: read the rows, query the scheduler, decide, commit, send
+orders. Rows are read before the scheduler is queried, so that a job that is missing in its answer
+was not handed over in between. A row is committed before the command for it is sent. Tests replace
+the database and the network with a `World` that loses answers and kills the pass between any two
+calls.
 """
 
 from collections import Counter
@@ -51,7 +52,7 @@ _THERE = (Phase.HANDING_OVER, Phase.HANDED_OVER)
 
 @dataclass
 class Pass:
-    """One pass over the jobs of a cluster; `run` executes it once."""
+    """One pass over the jobs of a cluster; `run` executes it once. See the module docstring."""
 
     world: World
     memory: Memory
@@ -105,7 +106,7 @@ class Pass:
                 return
 
     def _adopt(self) -> None:
-        """Update rows that are behind the scheduler, as in a restored backup.
+        """Update rows that are older than the scheduler's state, as in a restored backup.
 
         These are queued jobs whose submission the scheduler has, and all jobs of which it has a
         later submission.
@@ -139,7 +140,7 @@ class Pass:
         self._commit(*changes)
 
     def _command(self) -> bool:
-        """Send the pending orders of jobs, and return True.
+        """Send the orders that jobs wait for, such as cancellations, and return True.
 
         Stops and returns False as soon as the scheduler does not answer.
         """
@@ -276,9 +277,10 @@ class Pass:
     def _may_write(self, job: Job, columns: Mapping[str, Any], seen: SeenJob | None = None) -> bool:
         """Return True if `columns` may be written to the job's row now.
 
-        Columns that end a job must wait until the summary is in its run folder. A worker writes the
-        summary of a job that its scheduler has ended. For other jobs this method writes it; a
-        failed write is only logged. A job that is still queued here needs no summary.
+        Otherwise keep them for later. Columns that end a job must wait until the summary is in its
+        run folder. A worker writes the summary of a job that its scheduler has ended. For other
+        jobs this method writes it; a failed write is only logged. A job that is still queued here
+        needs no summary.
 
         If the result is False, the columns are kept in `self.memory.finishing`, to be written
         later, and `active` is set, so that another pass follows. `seen` is the ended job as the
@@ -300,7 +302,7 @@ class Pass:
         return False
 
     def _finished(self, job: Job) -> Mapping[str, Any] | None:
-        """Return the final columns of a job whose summary is being written, if it may end now.
+        """Return the columns that end a job whose summary is being written, if it may end now.
 
         It may if the summary is written or has not come within `FINISH_WITHIN_S`, or if the
         scheduler no longer has the job, as after a restart of the scheduler. Otherwise returns
@@ -359,10 +361,10 @@ class Pass:
 
 
 def _tombstone(job: Job, ended: SeenJob | None) -> SeenJob:
-    """Return how a job ended, when the scheduler rejects an order because of its end.
+    """Return the job's final state at the scheduler, which has rejected an order because of it.
 
-    `ended` is the job in that response, `None` if there is none. It may have only `attempt`; a job
-    without a state counts as failed.
+    `ended` is the job in that response, `None` if there is none. That may have only `attempt`; a
+    job without a state counts as failed.
     """
     last = ended or SeenJob()
     end = {

@@ -12,7 +12,7 @@ from distrain.service.values import Job
 
 @dataclass(frozen=True)
 class ClusterNow:
-    """A snapshot of a cluster."""
+    """A snapshot of a cluster, on which the decisions of a pass are based."""
 
     name: str
     # identifies the run of its scheduler's process; `None` while the scheduler does not answer
@@ -31,10 +31,10 @@ class ClusterNow:
 
 @dataclass
 class Memory:
-    """The state of a cluster and its jobs, from the answers of the cluster's scheduler.
+    """The reconciler's memory of a cluster between passes, from its scheduler's answers.
 
-    `epoch` identifies the run of the scheduler's process. When it changes, the jobs are forgotten;
-    `None`: the next query is for all jobs.
+    `epoch` identifies the start of the scheduler's process. When it changes, the jobs are
+    forgotten; `None`: the next query is for all jobs.
     """
 
     name: str
@@ -73,11 +73,11 @@ class Memory:
             self.trouble = ""
 
     def ask_for_all(self) -> None:
-        """Let the next query be for all jobs, and its answer replace those known so far."""
+        """Make the next query one for all jobs; its answer replaces the jobs in this memory."""
         self.epoch = None
 
     def miss(self, trouble: str, now_s: float) -> None:
-        """Note that the scheduler does not answer at `now_s`, and why."""
+        """Record that the scheduler does not answer at `now_s`; `trouble` is the reason as text."""
         self._now(False, now_s)
         self.trouble = trouble
 
@@ -96,7 +96,7 @@ class Memory:
         return job.id in self.finishing and self.finishing[job.id][1] == job.first_attempt
 
     def forget_ended(self, alive: set[str]) -> None:
-        """Forget ended jobs, except `alive`: the ids of jobs that had not ended before the pass."""
+        """Forget jobs that have ended, unless their id is in `alive`: not ended before the pass."""
         for job_id in [i for i, seen in self.sightings.items() if seen.is_final and i not in alive]:
             del self.sightings[job_id]
         of_all: tuple[dict[str, Any], ...] = (self.told_why, self.finishing)

@@ -41,7 +41,7 @@ MAX_SCHEDULER_LOSSES = 5  # how many times schedulers may lose one submission of
 
 @dataclass(frozen=True)
 class HandOver:
-    """Hand over a new submission of the job to the scheduler with this epoch."""
+    """Hand over a new submission of the job to the scheduler's process with this epoch."""
 
     epoch: str
     losses: int = 0  # how many times schedulers have lost this submission
@@ -63,7 +63,10 @@ CANCEL = "cancel"
 
 
 def cancel(why: str, first_attempt: int, grace_s: float | None = None) -> JobOrder:
-    """Return the order to end a submission; `grace_s` is its ranks' time to save a checkpoint."""
+    """Return an order that cancels the submission with this `first_attempt`.
+
+    `why` is the reason for users; `grace_s` is the time in which its ranks save a checkpoint.
+    """
     return JobOrder(CANCEL, {"why": why, "grace_s": grace_s, "first_attempt": first_attempt})
 
 
@@ -79,8 +82,9 @@ def reconcile(
 ) -> tuple[Action, ...]:
     """Return the actions for a job that has not ended.
 
-    `seen` is the job as the scheduler with the epoch `cluster.epoch` reported it. It is `None` if
-    the scheduler's complete answer, queried after the row's last command, did not have the job.
+    `seen` is the job as the scheduler's current process (`cluster.epoch`) reported it. It is `None`
+    if the scheduler's complete answer, queried after the row's last command, did not have the job.
+    A job that schedulers have lost more than `max_losses` times fails.
     """
     if job.phase is Phase.FINAL:
         return ()
@@ -110,10 +114,10 @@ def first_attempt(job: Job, attempts_in_run_dir: int) -> int:
 def handed_over(
     job: Job, epoch: str, losses: int, attempts_in_run_dir: int, now_s: float
 ) -> dict[str, Any]:
-    """Return the columns (values of the job's row) to commit before the PUT of a new submission.
+    """Return the columns of a job's row to write before a new submission is sent to the scheduler.
 
-    `epoch` is that of the scheduler, `losses` how many times schedulers have lost the submission.
-    `attempts_in_run_dir` is as in `first_attempt`.
+    `epoch` is that of the scheduler; `losses` is how many times schedulers have lost the
+    submission. `attempts_in_run_dir` is as in `first_attempt`.
     """
     return {
         "phase": Phase.HANDING_OVER,
@@ -126,12 +130,18 @@ def handed_over(
 
 
 def refused(job: Job, reason: str, message: str, now_s: float) -> dict[str, Any]:
-    """Return the final columns of a job that cannot run."""
+    """Return the last update of a job's database row, by column, for a job that cannot run.
+
+    `reason` and `message` are shown to its owner.
+    """
     return _end(job, JobState.FAILED, reason, message, now_s)
 
 
 def ended(job: Job, seen: SeenJob, now_s: float) -> dict[str, Any]:
-    """Return the final columns of a job that the scheduler has ended."""
+    """Return the last update of a job's database row, by column.
+
+    `seen` is the job's end, as its scheduler reported it.
+    """
     columns = _observed(job, seen, job.epoch, now_s)
     # A submission that ended before its first attempt has still used its number: the scheduler
     # rejects the same submission again.
@@ -145,10 +155,11 @@ def ended(job: Job, seen: SeenJob, now_s: float) -> dict[str, Any]:
 
 
 def answered_cancel(job: Job, tombstone: SeenJob, now_s: float) -> dict[str, Any] | None:
-    """Return the final columns after the scheduler reports the end of a cancelled submission.
+    """Return the last update of a cancelled job's row, by column.
 
-    If the scheduler never had the submission, the job counts as cancelled, since a late PUT is
-    rejected. `None` if the answer is about an earlier submission.
+    `tombstone` is the scheduler's report of the end of the cancelled submission. If the scheduler
+    never had the submission, the job counts as cancelled, since a late PUT is rejected. `None` if
+    the report is about an earlier submission.
     """
     if tombstone.first_attempt < job.first_attempt:
         return None
@@ -221,9 +232,9 @@ def _progress(job: Job, seen: SeenJob) -> dict[str, Any]:
 
 
 def places_of(progress: Mapping[str, Any]) -> dict[str, Any]:
-    """Return only `ranks` and `gpus` of a job's metrics.
+    """Return only `ranks` and `gpus` of a job's metrics, for the time between two attempts.
 
-    They stay valid after an attempt, until the next attempt reports.
+    They stay valid until the next attempt reports.
     """
     return {name: value for name, value in progress.items() if name in ("ranks", "gpus")}
 

@@ -45,11 +45,11 @@ class SchedulerAnswer:
 
 
 class Unreachable(ClusterError):
-    """A scheduler sent no readable answer; it may still have carried out the order."""
+    """A scheduler sent no readable answer; it may still have carried out the request."""
 
 
 class Refused(DistrainError):
-    """A scheduler rejected an order, and has not carried it out.
+    """A scheduler rejected a request to change a job, and has not carried it out.
 
     `code` and `status` are those of its error response: `epoch_changed`, `ended`, `bad_spec`,
     `not_found`, `not_pending`, ... `ended` is the job if the order came after its end.
@@ -81,7 +81,7 @@ class NotBegun(DistrainError):
 
 
 class World(Protocol):
-    """The database, the scheduler and the run folders of one cluster, as a pass calls them.
+    """The database, the scheduler and the run folders of one cluster, as the reconciler uses them.
 
     Between any two calls, other processes may change everything, and this process may be killed.
     `changes`, `put` and `send` raise Unreachable or Refused.
@@ -94,7 +94,7 @@ class World(Protocol):
         """Return a job, ended or not; `None` if it does not exist."""
 
     def commit(self, changes: Sequence[Change]) -> Collection[str]:
-        """Write rows in one transaction.
+        """Write changes of jobs' rows in one transaction.
 
         Returns the ids of jobs whose rows were skipped, because their revision has changed.
         """
@@ -106,10 +106,10 @@ class World(Protocol):
         """Query the scheduler for jobs that changed since the revision `since` of an epoch."""
 
     def put(self, job: Job) -> None:
-        """Hand a job to the scheduler."""
+        """Submit a job to the scheduler, or repeat the request."""
 
     def send(self, job_id: str, order: JobOrder) -> None:
-        """Send the scheduler an order about a job."""
+        """Send the scheduler an order (a request to change a job)."""
 
     def prepare(self, job: Job) -> int:
         """Create or update a job's run folder; return the highest attempt number in it, or 0.

@@ -156,7 +156,10 @@ _TEMPLATES = _environment()
 def page(
     request: Request, template: str, principal: Principal | None, status: int = 200, **values: Any
 ) -> HTMLResponse:
-    """Return a rendered template; the forms of a session contain its CSRF token."""
+    """Return a rendered template; the forms of a session contain its CSRF token.
+
+    `principal` is the visitor, `None` without a session. `values` are the template's variables.
+    """
     cookie = request.cookies.get(COOKIE)
     text = _TEMPLATES.get_template(template).render(
         principal=principal,

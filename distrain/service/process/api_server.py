@@ -38,7 +38,7 @@ class ApiServer(uvicorn.Server):
         self._on_ready = on_ready
 
     def serve_on(self, bound: socket.socket) -> None:
-        """Serve until SIGTERM, SIGINT or `end`."""
+        """Serve on the listening socket `bound` until SIGTERM, SIGINT or `end`."""
         # uvicorn raises the signal that ended it once more after its end.
         with on_sigterm(self.handle_exit), suppress(KeyboardInterrupt):
             self.run(sockets=[bound])

@@ -134,7 +134,10 @@ def _run_root(cluster: str, place: str) -> Check:
 
 
 def _roots(cluster: str, profile: ClusterProfile) -> Iterator[Check]:
-    """Yield a note if specs may name any path, except if the cluster runs on this machine."""
+    """Yield a note if job specs may name any path of the cluster's machines.
+
+    There is none if the cluster runs on this machine.
+    """
     if profile.allowed_roots or profile.traits.is_own_machine:
         return
     yield Check(
@@ -146,9 +149,9 @@ def _roots(cluster: str, profile: ClusterProfile) -> Iterator[Check]:
 
 
 def _bucket(name: str, url: str) -> Check:
-    """Check that the service can write objects, and that the store enforces conditional writes.
+    """Check that the service can write below `url`, and that the store has conditional writes.
 
-    Writes an object with a new name below `url`, and deletes it.
+    Writes an object with a new name, and deletes it.
     """
     probe = f".distrain-check-{uuid.uuid4().hex}"
     hint = "Check the bucket, and the credentials in the service's environment (AWS_...)."

@@ -35,7 +35,8 @@ class Scaling:
 
         At least the launcher's `min_workers` are requested. `there` is the number of workers, and
         `in_use` that of workers with a rank; both are `None` if the scheduler does not answer.
-        Returns within seconds; sets `words`. A `DistrainError` is not raised, but becomes `words`.
+        Returns within seconds. Sets `words`, the state of the scaling as text; a `DistrainError` is
+        not raised, but becomes this text.
 
         A job may start on workers that are stopping; their ranks are preempted, and start again.
         """

@@ -61,7 +61,10 @@ class ClusterLoop:
         self._trouble = ""
 
     def run(self, stop: threading.Event) -> None:
-        """Make passes until `stop` is set; `wake` must be set together with it."""
+        """Make passes until `stop` is set.
+
+        To stop a loop that waits, set its `wake` together with `stop`.
+        """
         while not stop.is_set():
             began_s = time.monotonic()
             self.wake.clear()
@@ -137,7 +140,8 @@ class ClusterLoop:
     def _look_at_waiting(self, alive: list[Job]) -> None:
         """Read `resources.min_ranks` from the specs of jobs with several ranks, for later passes.
 
-        At most `_SPECS` specs are read per call; each submission's spec is read once.
+        At most `_SPECS` specs are read per call; each submission's spec is read once. `alive` are
+        the cluster's jobs that have not ended.
         """
         known = self._min_ranks
         wanted = {(job.id, job.resumes) for job in alive if job.num_ranks > 1}
@@ -149,9 +153,10 @@ class ClusterLoop:
             known[key] = int(resources.get("min_ranks") or num_ranks)
 
     def _tell(self, alive: list[Job], now_s: float) -> None:
-        """Write the cluster's state if it has changed, and at least every `REPORT_EVERY_S`.
+        """Write the cluster's state to the database.
 
-        Changes of times, counts of jobs and wanted workers alone wait for the next regular write.
+        It is written if it has changed, and at least every `REPORT_EVERY_S`. Changes of times,
+        counts of jobs and wanted workers alone wait for the next regular write.
         """
         memory, contact = self._memory, self._contact
         scaling = contact.scaling

@@ -136,7 +136,7 @@ def _last_view(job: Job, columns: Mapping[str, Any]) -> JobView:
 
 
 def collect_s(num_jobs: int) -> float:
-    """Return for how many seconds schedulers hold back metrics, if there are `num_jobs` jobs.
+    """Return for how many seconds a scheduler may hold back metrics of `num_jobs` jobs.
 
     >>> collect_s(3), collect_s(600), collect_s(100_000)
     (2.0, 8.0, 15.0)
@@ -146,7 +146,10 @@ def collect_s(num_jobs: int) -> float:
 
 
 def attempts_of(job: Job, columns: Mapping[str, Any]) -> tuple[Attempt, ...]:
-    """Return the attempts that begin or end when `columns` are written to the row of `job`."""
+    """Return the attempts that begin or end when `columns` are written to the row of `job`.
+
+    They are added to, or completed in, the table of attempts.
+    """
     epoch = str(columns.get("epoch") or job.epoch or "")
     now_s = float(columns.get("observed_at_s") or 0.0)
     # An end that no scheduler reported has no attempt number: use the job's last one.

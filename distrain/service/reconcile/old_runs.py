@@ -25,7 +25,7 @@ def remove_old_runs(
 ) -> Iterator[Path]:
     """Remove the folders that `old_runs` yields; yield the job folders that were removed.
 
-    Failures are logged; the next call tries again.
+    The arguments are those of `old_runs`. Failures are logged; the next call tries again.
     """
     for folder in old_runs(settings, service, now_s, can_delete):
         if folder.name.startswith(_REMOVED):

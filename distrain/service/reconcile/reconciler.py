@@ -44,7 +44,10 @@ def every(period_s: float, work: Callable[[], None], stop: threading.Event) -> N
 
 
 def publish(store: Store) -> None:
-    """Publish waiting events for streams, unless another process is the publisher."""
+    """Give numbers to new events, so that streams send them; only in the publisher.
+
+    One process of the service is the publisher: it holds the lock `publisher`.
+    """
     if store.locks.hold("publisher") is None:
         return
     while store.publish(_AT_ONCE) == _AT_ONCE:
@@ -52,10 +55,10 @@ def publish(store: Store) -> None:
 
 
 class Watcher:
-    """When called, wakes the loops of clusters whose `Store.marks` changed since the last call.
+    """When called, wakes the loops of clusters whose jobs changed since the last call.
 
-    A mark changes if a job was submitted, resumed or cancelled, or a queued one was changed. The
-    first call wakes all clusters that have a mark.
+    `Store.marks` shows the changes: a job was submitted, resumed or cancelled, or a queued one was
+    changed. The first call wakes all clusters with such jobs.
     """
 
     def __init__(self, store: Store, wake: Mapping[str, Callable[[], None]]):
@@ -156,9 +159,10 @@ class Reconciler:
         return SchedulerClient(found.url, found.token, tls, service=us, public_url=public_url)
 
     def _prune(self, end: threading.Event) -> None:
-        """Delete expired rows and run folders, if this process is the publisher.
+        """Delete expired rows, then expired run folders, if this process is the publisher.
 
-        Stops between batches of rows when `end` is set; run folders are deleted in any case.
+        One process of the service is the publisher: it holds the lock `publisher`; other processes
+        do nothing. `end` stops the deletion of rows early, but not that of folders.
         """
         if self._store.locks.since("publisher") is None:
             return

@@ -54,7 +54,10 @@ class JobFilter:
 
 @dataclass(frozen=True)
 class Worked:
-    """An attempt of a job, with its ranks and the time for which they were held."""
+    """An attempt of a job, in reports of usage.
+
+    It has the attempt's ranks, and since and until when they held workers.
+    """
 
     project: str
     owner: str
@@ -71,7 +74,7 @@ class Listing:
     db: Database
 
     def worked(self, wanted: JobFilter, since_s: float, until_s: float) -> Iterator[Worked]:
-        """Yield the attempts of matching jobs between two Unix times.
+        """Yield the attempts, between two Unix times, of the jobs that match `wanted`.
 
         The times of an attempt are clipped to the interval, and to the present. The filter's
         `states` and `created_after_s` are ignored.
@@ -128,9 +131,9 @@ class Listing:
         return dict(zip(states, row, strict=True))
 
     def alive_counts(self) -> dict[tuple[str, str], int]:
-        """Return the number of jobs that have not ended, by `(phase, state)`.
+        """Return the number of jobs that have not ended, by phase and state.
 
-        `state` is the job's state as its scheduler last reported it.
+        `state` is the job's state as its scheduler last reported it; see `Phase`.
         """
         counted = select(_jobs.c.phase, _jobs.c.state, func.count()).where(
             _jobs.c.finished_at_s.is_(None)

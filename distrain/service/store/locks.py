@@ -44,7 +44,10 @@ class Locks:
             return self._since.setdefault(name, time.time_ns() // 1_000_000)
 
     def since(self, name: str) -> int | None:
-        """Return the last result of `hold`, without a query; `None` if the lock is not held."""
+        """Return the last result of `hold` for this lock, without a query.
+
+        `None` if it is not held.
+        """
         return self._since.get(name)
 
     def release(self) -> None:

@@ -59,7 +59,10 @@ class People:
     db: Database
 
     def ensure_user(self, user: str, *, is_admin: bool | None = None) -> None:
-        """Create a missing user. Unless `is_admin` is `None`, set it also for an existing user."""
+        """Create a user, unless there is one of this name.
+
+        Unless `is_admin` is `None`, set whether the user is an admin, also of an existing user.
+        """
         row = self.db.first(select(_users.c.is_admin).where(_users.c.name == user))
         if row is not None and is_admin in (None, row.is_admin):
             return
@@ -138,7 +141,10 @@ class People:
         return _token(row._asdict())
 
     def put_session(self, sha256: bytes, token_id: str, now_s: float, expires_at_s: float) -> None:
-        """Store a browser session, by the hash of its cookie; delete expired sessions."""
+        """Store a browser session of a token until `expires_at_s`; delete expired sessions.
+
+        `sha256` is the hash of the session's cookie.
+        """
         row = {"sha256": sha256, "token_id": token_id, "expires_at_s": expires_at_s}
         with self.db.write() as connection:
             connection.execute(delete(_sessions).where(_sessions.c.expires_at_s <= now_s))
@@ -188,7 +194,10 @@ class People:
             )
 
     def undeclare_projects(self, but: Iterable[str]) -> None:
-        """Mark all projects except `but` as not declared, so that the API may change them."""
+        """Mark all projects except `but` as not declared in the configuration.
+
+        The API may then change them.
+        """
         with self.db.write() as connection:
             connection.execute(
                 update(_projects)
@@ -257,7 +266,7 @@ def _project(row: Row[Any]) -> Project:
 
 
 def stored_quota(stored: dict[str, Any]) -> Quota:
-    """Return a stored quota, not validated: version 0.2.0 stored numbers above today's limits."""
+    """Return a quota from the database without validation: version 0.2.0 allowed larger numbers."""
     return Quota.model_construct(**stored)
 
 

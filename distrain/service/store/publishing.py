@@ -24,9 +24,9 @@ class Publishing:
     db: Database
 
     def publish(self, limit: int = 500) -> int:
-        """Move at most `limit` rows, oldest first, from the outbox to the events; return how many.
+        """Move rows from the table `outbox` to the table of events; return how many.
 
-        The rows get the next numbers.
+        At most `limit` rows are moved, the oldest first. They get the next numbers.
         """
         if self.db.first(select(_outbox.c.id).limit(1)) is None:
             return 0  # without a write transaction, since this is called constantly

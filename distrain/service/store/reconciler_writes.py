@@ -72,10 +72,11 @@ class Recording:
         return skipped
 
     def marks(self) -> dict[str, tuple[int, int]]:
-        """Return two numbers by cluster; when they change, the cluster needs a pass at once.
+        """Return two numbers for each cluster; if they change, the cluster needs a pass at once.
 
-        They change when a job is submitted, resumed or cancelled, or a queued job is changed.
-        Clusters without queued jobs, and without jobs that are being cancelled, are omitted.
+        They are the highest `seq` and the sum of `rev` of the cluster's queued jobs and of its jobs
+        being cancelled. So they change when a job is submitted, resumed or cancelled, or a queued
+        job is changed. Clusters without such jobs are omitted.
         """
         undone = or_(_jobs.c.phase == Phase.QUEUED.value, _jobs.c.intent == Intent.CANCEL.value)
         statement = (

@@ -46,7 +46,10 @@ def job_of(row: Row[Any] | Mapping[str, Any]) -> Job:
 
 
 def found(connection: Connection, job_id: str, *, lock: bool = False) -> Job:
-    """Return a job, with `lock` its row locked for the transaction; raises RowNotFound."""
+    """Return a job from the database; raises RowNotFound.
+
+    With `lock`, its row stays locked until the transaction ends.
+    """
     row = connection.execute(_LOCK_JOB if lock else _FIND_JOB, {"job_id": job_id}).first()
     if row is None:
         raise no_such_job(job_id)
@@ -60,9 +63,9 @@ def no_such_job(job_id: str) -> RowNotFound:
 
 
 def outbox_columns(job: Job, kind: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the columns `OUTBOX_COLUMNS` of a job's event, by name.
+    """Return a row of the table `outbox` for a job's event, by column.
 
-    By default, the body has the columns `_SHOWN` of the job, and its metrics if the kind is
+    By default, the event's body has the columns `_SHOWN` of the job, and its metrics if the kind is
     `PROGRESS`.
     """
     if body is None:

@@ -61,9 +61,10 @@ def _values(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _copy(table: Table, new: FromClause, names: Iterable[str]) -> Insert:
-    """Return the statement that inserts a row into a table if `new`, the new job, has a row.
+    """Return the statement that inserts a row into a table together with a new job.
 
-    The columns `names` get parameters; a column `at_s` gets the job's time of creation.
+    It inserts nothing if `new`, the statement that writes the job, has no row. The columns `names`
+    get parameters; a column `at_s` gets the job's time of creation.
     """
     values = _bound(table, names)
     if "at_s" in table.c:
@@ -131,9 +132,9 @@ class Submitting:
         return job, True
 
     def made_before(self, job_id: str, owner: str, request_sha256: str) -> Job | None:
-        """Return the job with this id, if an equal earlier request of this user has made it.
+        """Return the job with this id, if an equal earlier request of this user has created it.
 
-        Returns `None` if there is no such job, or another user or request has made it.
+        Returns `None` if there is no such job, or another user or request has created it.
         """
         with self.db.read() as connection:
             try:
@@ -149,7 +150,7 @@ class Submitting:
         resumes: int,
         audit_entry: AuditEntry | None = None,
     ) -> tuple[Job, bool]:
-        """Queue an ended job again; return it, and True.
+        """Queue an ended job again with a new spec and number of ranks; return it, and True.
 
         Returns False with the job if an equal earlier call has queued it already.
 
@@ -201,7 +202,7 @@ def put_tags(connection: Connection, job: Job) -> None:
 def _put(
     connection: Connection, job: Job, document: dict[str, Any], audit_entry: AuditEntry | None
 ) -> Job | None:
-    """Write the rows of a job; return `None` if an existing job has its id.
+    """Write the rows of a new job, and return it; return `None` if an existing job has its id.
 
     Raises IdTaken if a deleted job had the id, RowNotFound and QuotaExceeded.
     """

@@ -21,7 +21,10 @@ metadata = MetaData()
 
 
 def _alive(name: str, *columns: str) -> Index:
-    """Return an index of the jobs that have not ended, which are few."""
+    """Return an index over the jobs that have not ended, which are few.
+
+    `columns` are its columns.
+    """
     where = text("finished_at_s IS NULL")
     return Index(name, *columns, sqlite_where=where, postgresql_where=where)
 

@@ -212,7 +212,7 @@ class EpochAudit:
 
 @dataclass(frozen=True)
 class RunAudit:
-    """The result of the check of a run."""
+    """The result of `audit_run`: whether each row was trained exactly once per epoch."""
 
     attempts: int  # the number of attempts with records
     table_rows: int  # the rows of the training data
@@ -319,10 +319,10 @@ def _audit_window(
     table: Hashes,
     origin: Table,
 ) -> Iterator[EpochAudit]:
-    """Yield the result of a window for each epoch that reached it.
+    """Yield the result of the check of one window, for each epoch that reached it.
 
-    `steps` are the records by step, and `last` is the last recorded step. `table` has the hashes of
-    the window's rows, and `origin` is their table.
+    `steps` are the ranks' records by step, and `last` is the last recorded step. `table` has the
+    hashes of the window's rows in `origin`, the window's table.
     """
     first, end = span.epoch.span(window)
     for epoch in range(span.epoch_after(last + 1) + 1):
@@ -419,7 +419,7 @@ def _when(value: int, steps: dict[int, list[TrainedRows]]) -> str:
 
 
 def _named(texts: Iterable[str], rest: str) -> list[str]:
-    """Return the first ten texts, then, if there are N more, a text of N and `rest`."""
+    """Return the first ten texts; if there are N more, then also the text "N REST"."""
     rows = iter(texts)
     first = list(islice(rows, _MOST_NAMED))
     more = sum(1 for _ in rows) if len(first) == _MOST_NAMED else 0

@@ -29,7 +29,7 @@ class CheckpointEntry:
 
 @dataclass(frozen=True)
 class Survey:
-    """The folders of a directory of checkpoints that have the name of a checkpoint."""
+    """All checkpoints of a directory: usable ones, damaged ones, and those of other runs."""
 
     whole: list[CheckpointEntry] = field(default_factory=list)  # ordered like `CheckpointDir.list`
     # the reasons why checkpoints are unusable, by name; `foreign` has those in unsupported formats
@@ -70,8 +70,9 @@ class CheckpointDir:
     def likely_newest(self) -> tuple[int, int] | None:
         """Return attempt and step of the newest folder with a manifest; `None` if there is none.
 
-        This is probably the first entry of `list`: manifests are not read, so it may be damaged or
-        of another run. Raises `Unavailable` like `list`.
+        The newest is that of the latest attempt, and among these the one with the highest step. It
+        is probably the first entry of `list`: manifests are not read, so it may be damaged or of
+        another run. Raises `Unavailable` like `list`.
         """
         try:
             named = {name: numbers_of(name) for name in open_folder(self.url).folders()}

@@ -56,7 +56,10 @@ class WriterSettings:
 
 @dataclass(frozen=True)
 class CheckpointPlan:
-    """The facts of a checkpoint that do not depend on the rank, and the keys of its posts."""
+    """The facts of a checkpoint that all ranks share, and the keys for their results in the store.
+
+    A rank *posts* a text by setting it under a key of the `RankStore`, which all ranks can read.
+    """
 
     name: str
     number: int  # counts this writer's checkpoints, from 1
@@ -75,7 +78,7 @@ class CheckpointPlan:
 
     @property
     def outcome_key(self) -> str:
-        """The key of the outcome, which rank 0 posts."""
+        """The key of the outcome (whether the checkpoint is complete), which rank 0 posts."""
         return f"checkpoint/{self.number}/{self.name}/outcome"
 
 
@@ -250,7 +253,7 @@ def _parse_written(text: str) -> tuple[int, Shard | str]:
 
 
 def _size_soon(folder: Folder, file: str, rank: int) -> int:
-    """Return the size of a rank's file, which a shared filesystem may show with a delay.
+    """Return the size of a rank's file in bytes; waits, as a shared filesystem may show it late.
 
     Raises `OSError` if the file does not appear within `_SEEN_WITHIN_S`.
     """

@@ -37,7 +37,7 @@ from distrain.train.checkpoint.training_state import (
 
 @dataclass(frozen=True)
 class LoadResult:
-    """The result of `load_newest`, besides the state that it loaded."""
+    """The result of `load_newest`: which checkpoint it loaded, and values other than the state."""
 
     entry: CheckpointEntry | None  # the checkpoint that was loaded; `None` if none is usable
     # whether `entry` is `None` and parts of a damaged checkpoint were read, so the state is invalid

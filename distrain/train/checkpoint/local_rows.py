@@ -19,10 +19,10 @@ Places = slice | Tensor  # indices among some rows: a slice, or a tensor `[n]`, 
 
 @dataclass(frozen=True)
 class Rows:
-    """The numbers of adjacent rows, or of one rank's rows of a sharded table.
+    """The numbers of some rows of a tensor: adjacent rows, or one rank's rows of a sharded table.
 
-    A sharded table consists of blocks of as many rows as there are ranks; each rank has one row of
-    every block.
+    A sharded table consists of blocks of `num_ranks` rows; each rank has one row of every block
+    (`embeddings/row_owners.py`).
 
     >>> Rows(1, 1, 4).numbers().tolist(), Rows(1, 3, 4, rank=2).numbers().tolist()
     ([1, 2, 3, 4], [3, 5, 9, 11])
@@ -36,7 +36,10 @@ class Rows:
     block: int = 0  # the number of a rank's first block, from the table's start
 
     def row(self, place: Any) -> Any:
-        """Return the number of the row at index `place`, or the numbers at indices `[n]`, int64."""
+        """Return the number, in the tensor, of the row at index `place` among these rows.
+
+        `place` may be a tensor of indices, `[n]`, int64; so is the result then.
+        """
         start = self.first + place * self.stride
         if self.rank is None:
             return start
@@ -52,7 +55,7 @@ class Rows:
         return int(self.row(self.count - 1))
 
     def part(self, start: int, stop: int) -> "Rows":
-        """Return the rows with the indices `start` to `stop - 1` among these rows."""
+        """Return those of these rows that have the indices `start` to `stop - 1`."""
         block = 0 if self.rank is None else self.block + start
         first = self.first + start * self.stride
         return replace(self, first=first, count=stop - start, block=block)
@@ -75,9 +78,9 @@ class Rows:
         return self.rank == other.rank or not self._is_dealt_as(other)
 
     def meet(self, other: "Rows") -> Iterator[tuple[Places, Places]]:
-        """Yield the indices of the common rows in these rows and in `other`, in several parts.
+        """Yield the positions, in these rows and in `other`, of the rows that both have.
 
-        The two items of a part are slices, or tensors of equal length.
+        They come in several parts. A part is a pair of slices, or of tensors of equal length.
 
         >>> list(Rows(0, 1, 5).meet(Rows(3, 1, 9)))
         [(slice(3, 5, None), slice(0, 2, None))]
@@ -181,7 +184,10 @@ def _own_part(held: LocalRows, rank: int, num_ranks: int) -> Iterator[LocalRows]
 
 
 def _runs(name: str, tensor: CanonicalTensor) -> Iterator[LocalRows]:
-    """Yield this rank's rows of a tensor of tables, one item for each run of rows in one store."""
+    """Yield this rank's rows of `tensor`, which has the rows of all tables of one width.
+
+    Yields an item for each stretch of adjacent rows in one store (tables of one placement).
+    """
     for run in tensor.runs:
         store, keys = run.store, slice(run.first_key, run.first_key + run.stop - run.start)
         local = store.local_part(keys)

@@ -184,9 +184,8 @@ def _refuse(directory: CheckpointDir, folder: Folder, claims: list[str]) -> None
 def _is_over(folder: Folder, run: str) -> bool:
     """Return True if the run of a claim has ended, and was not resumed since.
 
-    The summary and the attempts in the run's directory show this.
-
-    Returns False if the directory is remote or cannot be read.
+    The summary and the attempts in the run's folder show this. Returns False if that folder is
+    remote or cannot be read.
     """
     run_dir = _run_dir(folder, _claim_file(run))
     if not run_dir or "://" in run_dir:

@@ -113,7 +113,10 @@ class RankStore:
         return [json.loads(line) for line in lines]
 
     def decide(self, key: str, text: str) -> str:
-        """Set the text of a key unless it has one; return its text, the same for all callers."""
+        """Set a key's text, unless a rank has set it already; return the text that it has now.
+
+        All callers get the same text, that of the first.
+        """
         with self._lock:
             self._own.add(key)
         won: bytes = self._store.compare_set(key, "", text)

@@ -57,7 +57,10 @@ def receivers_of(tensors: Mapping[str, Tensor | CanonicalTensor]) -> dict[str, l
 
 
 class Need(NamedTuple):
-    """A needed piece of a file, its tensor's dtype and shape, and the receivers of its rows."""
+    """A piece of a file that this rank needs, and the receivers of its rows.
+
+    A piece is adjacent rows of a tensor (`shard.py`). `facts` are the tensor's dtype and shape.
+    """
 
     piece: ShardPiece
     facts: TensorFacts
@@ -200,7 +203,7 @@ class ShardReading:
 def _needs(
     shard: Shard, owned: bool, receivers: RowReceivers, facts: Mapping[str, TensorFacts]
 ) -> list[Need]:
-    """Return the pieces of a file that `receivers` request, in file order.
+    """Return the pieces of a rank's file that contain rows for `receivers`, in file order.
 
     `facts` are dtypes and shapes by tensor. With `owned`, the result also has the own tensors of
     the rank that wrote the file.

@@ -59,7 +59,10 @@ class TrainingState:
         }
 
     def facts(self) -> dict[str, Any]:
-        """Return the state's values that are not tensors, as JSON values for `Manifest.state`."""
+        """Return the state's values that are not tensors, such as the number of steps.
+
+        They are JSON values for `Manifest.state`.
+        """
         averaging = self.sparse_optimizer.averaging
         return {
             "columns": self._columns(),
@@ -71,7 +74,7 @@ class TrainingState:
         }
 
     def adopt(self, facts: Mapping[str, Any]) -> None:
-        """Set the state's values to saved `facts`, after the tensors were loaded."""
+        """Set the values that are not tensors to the saved `facts`, after tensors were loaded."""
         self.sparse_optimizer.num_steps = facts["sparse_steps"]
         self.model.embeddings.factor = table_factor(facts)
         if not self.sparse_optimizer.weight_decay:  # its updates do not use a factor
@@ -174,9 +177,10 @@ def _held_by(optimizer: Optimizer) -> list[Tensor]:
 
 
 def _parts_of(held: Tensor, module: nn.Module) -> Iterator[tuple[str, Tensor, slice]]:
-    """Yield the module's parameters that are views of `held`, or `held` itself.
+    """Yield the parameters of `module` whose values are in `held`, a parameter of the optimizer.
 
-    An item is the parameter's name, the parameter, and its slice of the flattened `held`.
+    `held` is a parameter of the module itself, or a vector of which several are views. An item is
+    the parameter's name, the parameter, and its slice of the flattened `held`.
     """
     memory = held.untyped_storage().data_ptr()
     for name, parameter in module.named_parameters():

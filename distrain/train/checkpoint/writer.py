@@ -140,9 +140,9 @@ class CheckpointWriter(WriterSettings):
         rank_tensors: Mapping[str, Tensor],
         behind: bool,
     ) -> ShardContent | str:
-        """Return this rank's share of the tensors, or the reason why it cannot be written.
+        """Return the content of this rank's file, or the reason why it cannot be written.
 
-        With `behind`, the share is a copy, which a thread can write while training continues.
+        With `behind`, the content is a copy, which a thread can write while training continues.
         """
         if self._thread is not None:
             return f"the one before was still being written after {self.patience_s:.0f} s"

@@ -75,7 +75,8 @@ class Control:
 def join_store(meeting: Rendezvous, timeout_s: float) -> RankStore:
     """Connect to the torch store that the coordinator opened, and return it as a `RankStore`.
 
-    The keys have a separate prefix. `timeout_s` limits the connection and each request.
+    The `RankStore` has keys with a prefix of their own. `timeout_s` limits the connection and each
+    request.
     """
     timeout = timedelta(seconds=timeout_s)
     store = TCPStore(meeting.host, meeting.port, is_master=False, timeout=timeout)

@@ -47,8 +47,8 @@ log = logging.getLogger("distrain.agreement")
 class StopRequested(Exception):
     """Raised in the training thread to end the training.
 
-    `saves` is True if all ranks end at this place and must save a checkpoint. It is False if the
-    ranks did not agree in time.
+    `saves` is True if all ranks end at the same place (before a step or a batch of a validation),
+    and must save a checkpoint. It is False if the ranks did not agree in time.
     """
 
     def __init__(self, saves: bool):
@@ -116,11 +116,12 @@ class StepAgreement:
             return word
 
     def request(self, number: int, *, stops: bool, wait_s: float) -> None:
-        """Let all ranks agree on a place to save or, with `stops`, to save and end.
+        """Let all ranks agree on a place (a point of the training) to save, or to save and end.
 
-        This rank's training waits at its next place until the agreement. Every rank must get the
-        request, with the same number; a number seen before is ignored. `wait_s` limits the time for
-        the agreement. The call returns at once: another thread waits.
+        With `stops`, the ranks end there. This rank's training waits at its next place until the
+        agreement. Every rank must get the request, with the same number; a number seen before is
+        ignored. `wait_s` limits the time for the agreement. The call returns at once: another
+        thread waits.
         """
         with self._changed:
             if number in self._seen:
@@ -160,7 +161,7 @@ class StepAgreement:
         self._take(request, decision)
 
     def _decide(self, request: _Request) -> str:
-        """Return the request's target as text, or `_ABANDONED`: the same on all ranks.
+        """Return the place on which the ranks agreed as text, or `_ABANDONED`: the same on all.
 
         Waits for the other ranks until the request's deadline.
         """

@@ -85,16 +85,16 @@ class StopDeadline:
         self._changed.notify_all()
 
     def finished(self) -> None:
-        """Record that the training has finished its steps, so the deadline no longer applies."""
+        """Record that the training has done all its steps, so the deadline no longer applies."""
         with self._changed:
             self._over = True
             self._changed.notify_all()
 
     def stopped(self, step: int, saved: bool) -> bool:
-        """Report that the rank has stopped; return True if it was reported.
+        """Report that the rank has stopped after `step` steps; return True if it was reported.
 
-        Returns False, and reports nothing, if the stop was reported before or the training has
-        finished.
+        `saved` says whether a checkpoint of that step exists. Returns False, and reports nothing,
+        if the stop was reported before or the training has finished.
         """
         with self._changed:
             if self._over:

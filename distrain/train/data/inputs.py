@@ -199,7 +199,10 @@ def _schema_of_workflow(workflow: str) -> Path:
 
 
 def _check_made(wanted: Sequence[WantedColumn], raw: "RawTables") -> None:
-    """Raise `SchemaError` if the workflow lacks a wanted column, or has other cardinalities."""
+    """Raise `SchemaError` if a workflow does not make the columns that the job reads.
+
+    It must make each column of `wanted`, with the cardinality in the schema.
+    """
     made, sizes = set(raw.columns), raw.workflow.cardinalities
     others = [
         column.name

@@ -69,9 +69,9 @@ class JobSpan:
         return divmod(step - self.first_step, self.steps_per_epoch)
 
     def schedule_position(self, step: int) -> tuple[int, int]:
-        """Return the position of a step in the learning rate's schedule, and the schedule's length.
+        """Return a step's position in the learning rate's schedule, and the schedule's length.
 
-        Both are numbers of steps.
+        The position counts from 0; both are numbers of steps.
         """
         return step, self.num_steps
 

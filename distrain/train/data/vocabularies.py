@@ -105,13 +105,13 @@ class Vocabularies:
         return cls(files, str(said.get("folder") or older), known)
 
     def kept_in(self, workflow: str) -> "Vocabularies":
-        """Return these vocabularies with the paths of their copies in the folder `workflow`."""
+        """Return these vocabularies with other paths: those of their copies in `workflow`."""
         folder = f"{workflow}/{CATEGORIES}"
         files = {column: replace(file, folder=folder) for column, file in self.files.items()}
         return Vocabularies(files, workflow, self.operators)
 
     def unlike(self, other: "Vocabularies") -> list[str]:
-        """Return the columns that are known in both and whose values differ in meaning."""
+        """Return the columns, known in both, for which equal ids or numbers differ in meaning."""
         return [
             *(c for c, sum_ in self.operators.items() if other.operators.get(c, sum_) != sum_),
             *(c for c, file in self.files.items()
@@ -192,8 +192,8 @@ def new_ids(old: Vocabulary, new: Vocabulary) -> np.ndarray[Any, np.dtype[np.int
     """Return, for each id of `old`, the id of the same value in `new`.
 
     Padding and missing values keep their ids. Out-of-vocabulary ids stay the same if both
-    vocabularies have the same number of them, since a value then gets the same id in both;
-    otherwise they get -1.
+    vocabularies have the same number of them, since a value that is in neither then gets the same
+    id from both; otherwise they get -1.
 
     Returns:
         `[old.cardinality]`, int32; -1 also for values that are not in `new`.

@@ -104,7 +104,7 @@ def checkpoint_dir(spec: JobSpec, paths: RunPaths, job_id: str) -> CheckpointDir
 
 
 def likely_start(directory: CheckpointDir) -> int:
-    """Return the step of the newest folder that has a checkpoint's manifest; 0 if there is none.
+    """Return the step of `directory.likely_newest`; 0 if there is no checkpoint.
 
     An attempt probably starts from this checkpoint, but not if it is damaged or of another run.
     Raises `Unavailable` if the storage does not answer.
@@ -323,7 +323,10 @@ class RankCheckpoints:
             return self._writer.wait()
 
     def _as_its_thread(self) -> AbstractContextManager[None]:
-        """Return a context in which the writing thread's waits count as those of this thread."""
+        """Return a context in which this thread waits for the thread that writes checkpoints.
+
+        In heartbeats, the reason why the writing thread waits is then that of this thread.
+        """
         thread = self._writer.thread
         return nullcontext() if thread is None else waiting(thread)
 

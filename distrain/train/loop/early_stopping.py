@@ -24,7 +24,7 @@ from distrain.train.checkpoint.rank_store import fail_on_all_ranks, gather_texts
 
 @dataclass(frozen=True)
 class Validations:
-    """The record of a training's validations.
+    """The record of a training's validations: the best one, and the reduction of the learning rate.
 
     >>> seen = Validations("auc").after(10, 0.7, 0.01).after(20, 0.705, 0.01)
     >>> seen.best_step, seen.reference, seen.waited
@@ -66,7 +66,10 @@ class Validations:
         return asdict(self)
 
     def _on_plateau(self, value: float, plateau: PlateauSpec) -> "Validations":
-        """Apply the rule of torch's `ReduceLROnPlateau` with a relative threshold."""
+        """Return the record with the learning rate's reduction after a validation of `value`.
+
+        The rule is that of torch's `ReduceLROnPlateau` with a relative threshold.
+        """
         best, share = self.plateau_best, plateau.threshold * (1 if self._more_is_better else -1)
         if best is None or self._gain(value, best * (1 + share)) > 0:
             return replace(self, plateau_best=value, plateau_waited=0)

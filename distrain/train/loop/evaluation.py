@@ -174,6 +174,7 @@ def evaluate(
 
     Raises:
         NonFiniteOutput: A logit is not finite.
+        SpecError: A user-defined metric fails.
     """
     metrics = DeviceTargets(model.task.targets, device)
     for rows in scored_batches(model, loader, device, before_batch):
@@ -192,7 +193,7 @@ def main_rows(rows: Sequence[TargetRows]) -> TargetRows | None:
 
 
 def finite_metrics(metrics: DeviceTargets) -> TargetMetrics:
-    """Return the metrics of the rows counted since the last call, and reset the counts.
+    """Return the metrics of the rows that `metrics` has counted since the last call; reset them.
 
     Raises `NonFiniteOutput` if a logit is not finite.
     """
@@ -212,7 +213,7 @@ def count_scores(
     weighted: Mapping[str, bool],
     before_batch: Callable[[], None] = lambda: None,
 ) -> dict[str, DistinctScores]:
-    """Count this rank's rows by their scores; return the counts by target.
+    """Score this rank's rows, and count them by their distinct scores; return these by target.
 
     `weighted` names the binary targets to count, and whether their rows have weights. Scores must
     be finite. The other arguments are those of `evaluate`.
@@ -311,7 +312,10 @@ def recall_over_ranks(
 
 
 def _first_of_each(ids: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the distinct ids of `ids`, `[n]`, ascending, and the first of `vectors` of each id."""
+    """Return the distinct ids, ascending, and for each id the first of its vectors.
+
+    `ids` is `[n]`, and `vectors`, `[n, dim]`, has a vector for each of them.
+    """
     ordered, order = ids.sort(stable=True)
     is_first = torch.ones_like(ordered, dtype=torch.bool)
     is_first[1:] = ordered[1:] != ordered[:-1]

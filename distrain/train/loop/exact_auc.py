@@ -16,7 +16,7 @@ from distrain.metrics.exact import Bounded, DistinctScores, Keys
 from distrain.models.embeddings.peers import Peers
 
 _SAMPLES = 64
-"""Samples per rank. If there are more ranks than samples per rank, the ranges are less even."""
+"""Sampled scores per rank. If there are more ranks than this, the ranges are less even."""
 
 
 def auc_over_ranks(scores: DistinctScores, peers: Peers, device: torch.device) -> Bounded | None:
@@ -68,8 +68,9 @@ def _own_part(scores: DistinctScores, peers: Peers, device: torch.device) -> Dis
 def _first_keys(keys: Keys, peers: Peers, device: torch.device) -> Counts:
     """Return the lowest key of each rank's range of scores, `[num_ranks - 1]`, int64.
 
-    The range of rank 0 has no lower end, so it is omitted. The keys are chosen from samples of all
-    ranks' keys, so that all ranges have about equally many keys. `keys` are this rank's, ascending.
+    A key orders scores (`exact.key_of`). The range of rank 0 has no lower end, so it is omitted.
+    The keys are chosen from samples of all ranks' keys, so that all ranges have about equally many
+    keys. `keys` are this rank's, ascending.
     """
     samples = np.full(_SAMPLES, -1)
     if len(keys):

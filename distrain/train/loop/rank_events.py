@@ -60,7 +60,7 @@ class StepCounts:
 
 @dataclass(frozen=True)
 class PendingSteps:
-    """A closed report whose metrics are still being copied from the device."""
+    """A rank's report of its last steps, whose metrics are still being copied from the device."""
 
     closed: ClosedReport
     without_metrics: StepsDone
@@ -125,7 +125,10 @@ class RankEvents:
         return reduced(lr, self.reduction, self.train.reduce_on_plateau)
 
     def steps_done(self, taken: int, stats: LoaderStats, clock: PhaseClock) -> PendingSteps:
-        """Close the report after `taken` steps; does not wait for the device."""
+        """End the current report after `taken` steps, and return it; does not wait for the device.
+
+        The next step begins a new report.
+        """
         closed, loader, exchange = self.open_report.close(taken, stats)
         seconds, device_seconds = clock.lap(), clock.device_lap()
         event = StepsDone(
@@ -164,7 +167,10 @@ class RankEvents:
     def finished(
         self, taken: int, setup_s: float, stats: LoaderStats, clock: PhaseClock
     ) -> RankFinished:
-        """Return the last event, after `taken` steps; waits for the device."""
+        """Return the event that ends the training, after `taken` steps; waits for the device.
+
+        `setup_s` is the time of the set-up, in seconds.
+        """
         clock.lap()
         clock.device_lap(wait=True)
         return RankFinished(

@@ -95,7 +95,7 @@ class SynchronousRoutes(AbstractContextManager["SynchronousRoutes"]):
         self.close()
 
     def finish(self) -> None:
-        """Do nothing: after the same step, every rank has made the same routes."""
+        """Do nothing, since no route is being made; see `PrefetchedRoutes.finish`."""
 
     def close(self) -> None:
         self._batches.close()

@@ -195,7 +195,7 @@ def _build(job: RankJob) -> TrainStep | GraphedStep:
 
 
 def _records(spec: JobSpec, device: torch.device, model: ClickModel) -> bool:
-    """Return True if steps are recorded as CUDA graphs.
+    """Return True if this job's steps are recorded as CUDA graphs.
 
     With `train.cuda_graph` `auto`, they are recorded if they can be (`may_record`), except those of
     a user-defined model.
@@ -225,7 +225,7 @@ def _waits(
 
 
 class WaitTrackingPeers(Peers):
-    """`Peers` whose collective operations mark the calling thread as waiting."""
+    """`Peers` whose collective operations mark the calling thread as waiting, for heartbeats."""
 
     gather_rows_on_rank_0 = _waits(Peers.gather_rows_on_rank_0)
     wait_for_rows = _waits(Peers.wait_for_rows)

@@ -267,7 +267,9 @@ class Trainer(RankJob):
                 self._save_model(self.paths.window_model(self.taken), self.taken)
 
     def _pass_gate(self, *, between_steps: bool = True) -> None:
-        """Pass the next place of `StepAgreement`; save a checkpoint if the ranks agreed to do so.
+        """Execute agreed requests before a step or batch (a *place* of `StepAgreement`).
+
+        Saves a checkpoint if the ranks agreed to do so here.
 
         During a validation (`between_steps` is false), the checkpoint is saved after the
         validation. Raises `StopRequested` to end the training.
@@ -329,9 +331,9 @@ class Trainer(RankJob):
         self._send_report(wait=False)
 
     def _send_report(self, *, wait: bool = True) -> None:
-        """Report the last closed steps, unless they were reported before.
+        """Send the last ended report (`PendingSteps`), unless it was sent before.
 
-        If `wait` is false, they are only reported if their metrics are on the host already.
+        If `wait` is false, it is only sent if its metrics are on the host already.
         """
         unsent = self.unsent
         if unsent is not None and (wait or unsent.is_ready):
@@ -421,7 +423,7 @@ class Trainer(RankJob):
         """Load the weights of the best validation, except in a refit; a collective operation.
 
         Returns the step of the best validation (the last step if there is none, or its weights
-        cannot be read), and the number of steps that made the current weights. Both are equal,
+        cannot be read), and the number of steps that made the weights to save. Both are equal,
         except in a refit, where the latter is the number of the second training's steps.
         """
         if self.refit is not None:

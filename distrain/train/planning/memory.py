@@ -246,5 +246,8 @@ def copy_bytes(tables: ShardingPlan, dense: int) -> int:
 
 
 def _touched(rows: int, unique: float, num_ranks: int) -> float:
-    """Return the most rows of a table that a step can need if each rank needs `unique` rows."""
+    """Return the most rows of a table that a step can touch if each rank needs `unique` rows.
+
+    `rows` is the size of the table.
+    """
     return min(float(rows), num_ranks * unique)

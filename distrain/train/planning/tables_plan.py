@@ -131,7 +131,7 @@ def inits_of(columns: Sequence[TableColumn], embeddings: EmbeddingsSpec) -> dict
 
 
 class Limit(NamedTuple):
-    """A limit of memory, and words about its origin for messages."""
+    """A limit of memory in bytes, and words about its origin for messages."""
 
     size_bytes: int
     set_by: str
@@ -254,7 +254,10 @@ def _judging_metrics(task: Task) -> list[str]:
 
 
 def _tables_limit(spec: JobSpec, device: torch.device | None) -> Limit | None:
-    """Return the limit of a rank's tables; `None` if other machines' memory determines it."""
+    """Return the limit of a rank's tables; `None` if the memory of other machines determines it.
+
+    `device` is as in `check_fits`.
+    """
     if device is None and spec.embeddings.memory_gib is None:
         limits = _memory_per_rank(spec) if spec.resources.device == "cpu" else []
         return next(iter(limits), None)

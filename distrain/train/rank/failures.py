@@ -43,7 +43,7 @@ def explain_failure(error: BaseException, rank: int) -> RankFailed:
     story = _shortened("".join(traceback.format_exception(error)))
     message = _shortened(f"rank {rank}: {type(error).__name__}: {error}")
     if reason == Reason.OUT_OF_MEMORY:
-        message += f"\n  allocated by: {_who_asked(error)}\n  hint: {_MEMORY_HINT}"
+        message += f"\n  allocated by: {_innermost_own_line(error)}\n  hint: {_MEMORY_HINT}"
     return RankFailed(rank, reason, message, traceback=story)
 
 
@@ -54,10 +54,11 @@ def _shortened(text: str) -> str:
     return f"{text[:half]}\n... {len(text) - 2 * half:,} characters ...\n{text[-half:]}"
 
 
-def _who_asked(error: BaseException) -> str:
-    """Return the innermost line of distrain's code in the traceback: place, function and code.
+def _innermost_own_line(error: BaseException) -> str:
+    """Return the innermost line of distrain's code in an error's traceback.
 
-    If the traceback has no such line, return a text that says so.
+    The text has the line's file and number, its function and its code. If the traceback has no such
+    line, return a text that says so.
     """
     own = [
         frame

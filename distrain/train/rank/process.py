@@ -151,7 +151,7 @@ def _run_supervised(assignment: Assignment, report: Callable[[Event], None]) -> 
     every_s = heartbeat_period_s(deadlines.progress_s)
     start_heartbeats(lambda: control.heartbeat(rank), report, every_s)
     commands = Commands(control.agreement, control.stop_deadline)
-    commands.listen(sys.stdin, at_end=_supervisor_is_gone)
+    commands.listen(sys.stdin, at_end=_end_without_supervisor)
     return run_rank(assignment, report, control)
 
 
@@ -182,7 +182,7 @@ def start_heartbeats(
     return ended.set
 
 
-def _supervisor_is_gone() -> None:
+def _end_without_supervisor() -> None:
     """End the process: the pipe is closed, so this rank's events would be lost."""
     log.error("the supervisor has ended")
     os._exit(1)
@@ -211,7 +211,10 @@ def _write_stacks_on_request(assignment: Assignment) -> None:
 
 
 def _notice_stops(rank: int, report: Callable[[Event], None]) -> None:
-    """Start a thread that reports a stop signal; the coordinator then stops all ranks."""
+    """Start a thread that reports a signal to stop, such as SIGTERM, to the coordinator.
+
+    The coordinator then stops all ranks.
+    """
 
     def wait() -> None:
         number = signal.sigwait(STOP_SIGNALS)

@@ -10,7 +10,10 @@ from distrain.models.embeddings.peers import Peers
 from distrain.models.embeddings.table_store import Store
 
 _LIMB = 2.0**31
-"""The base of a two-part sum in fixed point: up to 2**31 rows fit into an int64."""
+"""The base of the two halves of a 62-bit integer, which are added up separately.
+
+So the sum of each half over up to 2**31 rows fits into an int64.
+"""
 
 
 def clip_scale(sq_norm: Tensor, max_norm: float) -> Tensor:
@@ -60,7 +63,7 @@ def scales(
     max_norm: float,
     apart: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Return the factors that clip the dense and the tables' gradients, two scalars.
+    """Return the factors that clip the dense gradients and those of the tables, two scalars.
 
     A collective operation like `add_tables`. `dense` is the sum of the squares of the dense
     gradients. With `apart`, each of the two norms is clipped to `max_norm`, otherwise their joint

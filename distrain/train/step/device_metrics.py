@@ -22,7 +22,7 @@ _WORDS = {
     "regression": (ERROR_BINS, len(RegressionMetrics.SUMS), 1),
     "multiclass": (0, len(MulticlassMetrics.SUMS), 1),
 }
-"""By kind of target: the numbers of bins, of sums over rows, and of counts of rows."""
+"""The parts of a state, in words of 8 bytes, by kind of target: its bins, sums, and row counts."""
 
 _WRONG = {
     "binary": "a logit that is not finite or a label that is neither 0 nor 1",
@@ -158,14 +158,14 @@ class DeviceMetrics:
         return len(self._state) - (0 if self._weighted else len(self._counts))
 
     def copy_of_state(self) -> Tensor:
-        """Return a copy of the counts since the last `take`, `[words]`, int64.
+        """Return a copy of the state since the last `take`, `[words]`, int64.
 
         The copy of a binary target's state is shorter while no rows with weights were counted.
         """
         return self._state[: self._num_words].clone()
 
     def add_state(self, state: Tensor) -> bool:
-        """Add the counts from `copy_of_state`; if this state is empty, it gets the same bits.
+        """Add a state from `copy_of_state`, exactly if this state is empty.
 
         Returns:
             True if the counts were added; False, without adding anything, if the length of `state`
@@ -212,7 +212,7 @@ class DeviceMetrics:
 
 
 class TakenState(NamedTuple):
-    """The state of one target at some point of the device's stream, being copied to the host."""
+    """A state that `DeviceMetrics.take` returned, and that is being copied to the host."""
 
     copy: HostCopy
     kind: str

@@ -61,7 +61,7 @@ class GradientBuckets:
         return len(self._works)
 
     def arm(self) -> None:
-        """Let the next backward pass, the last one of the step, begin the all-reduces."""
+        """Let the next backward pass begin the all-reduces; call it before a step's last one."""
         self._missing = list(self._sizes)
         self._armed = True
 

@@ -156,7 +156,7 @@ class GraphedStep:
         return BatchRequests(rank_rows, self._tables.routes_of(kept), HostCopy(wanted))
 
     def _answered(self, batch: Batch, asked: BatchRequests) -> BatchRequests:
-        """Return the answers to `asked`, or to a repeated request if the capacity was too small.
+        """Return requests that fit the capacity: `asked`, or new ones with a larger capacity.
 
         A collective operation. The requests are repeated until the capacity suffices. All ranks
         read the same maximum over the ranks, so all make the same requests.
@@ -175,7 +175,7 @@ class GraphedStep:
         self._recorder.forget()
 
     def _set(self, scalar: Tensor, value: float) -> None:
-        """Fill a scalar unless it has this value already, since each fill is a kernel launch."""
+        """Set a scalar on the device; launch no kernel if it has this value already."""
         if self._numbers.get(id(scalar)) != value:
             self._numbers[id(scalar)] = value
             scalar.fill_(value)
@@ -215,9 +215,10 @@ class GraphedStep:
         return loss_sum.detach(), scale, *scores
 
     def _add_weights_up(self, batch: Batch) -> None:
-        """Set the divisors of weighted losses; not in the graph, which may not contain a gather.
+        """Set the divisors of weighted losses: the rows' weights, summed over all ranks.
 
-        A collective operation if rows have weights.
+        A collective operation if rows have weights. It is not in the graph, which may not contain a
+        gather.
         """
         weights = self.model.task.weight_sums(batch)
         if weights is None:
@@ -251,7 +252,7 @@ def _inputs_of(batch: Batch) -> tuple[Tensor, ...]:
 def _refilled(
     batch: Batch, routes: PaddedRoutes, inputs: Sequence[Tensor]
 ) -> tuple[Batch, PaddedRoutes]:
-    """Return `batch` and `routes` with the tensors in `inputs`.
+    """Return `batch` and `routes` with their tensors replaced by `inputs`, the memory of a graph.
 
     `inputs` begins with the tensors of `_inputs_of`; the others are those of the routes.
     """

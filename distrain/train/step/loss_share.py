@@ -19,11 +19,12 @@ differentiated.
 
 
 def make_share_of_loss(task: Task, weights: Tensor | None, peers: Peers, rows: int) -> ShareOfLoss:
-    """Return a function that computes the loss of a step's rows, or of a slice of them.
+    """Return a `ShareOfLoss`: a function of a model's output for rows of the step, and these rows.
 
-    With weights, this is a collective operation: the weights are added up over the ranks. If the
-    loss compares rows with those of all ranks (`Task.candidates`), the returned function is a
-    collective operation, too.
+    It returns the sum of the rows' losses, and that sum's share of the step's loss: divided by
+    `rows`, or with weights by the sum of all ranks' weights. With weights, making the function is a
+    collective operation. If the loss compares rows with those of all ranks (`Task.candidates`),
+    calling the function is one, too.
 
     Args:
         weights: The sums of the weights of this rank's rows (`Task.weight_sums`); `None` without

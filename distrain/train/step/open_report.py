@@ -32,7 +32,7 @@ class NonFiniteLoss(Exception):
 
 
 class ClosedReport(NamedTuple):
-    """The metrics and losses of a report's steps, being copied from the device to the host."""
+    """The metrics and losses of the steps of an ended report, being copied to the host."""
 
     rank: int
     metrics: TakenTargets
@@ -111,7 +111,7 @@ class OpenReport:
     def close(
         self, steps_done: int, stats: LoaderStats
     ) -> tuple[ClosedReport, dict[str, float], dict[str, float]]:
-        """Close the report after `steps_done` steps, and begin the next one.
+        """End the report after `steps_done` steps, and begin the next one.
 
         Returns the metrics and losses, the loader's statistics, and the statistics of exchanges
         between ranks, all since the last report. Does not wait for the device. `stats` are the

@@ -19,7 +19,7 @@ from distrain.models.embeddings.peers import Peers
 from distrain.train.timing.phases import PEERS, waiting
 
 WARM_UP_STEPS = 3
-"""Calls of a key that are run before one is recorded; libraries initialise themselves in them."""
+"""The number of calls with one key that run before one is recorded, so that libraries warm up."""
 
 MOST_GRAPHS = 48
 """Maximum number of graphs.
@@ -209,7 +209,11 @@ class Recorder:
         return False
 
     def _held(self, name: str, number: int, given: Tensor) -> Tensor:
-        """Return an input's memory, shared by recordings of one name: only one runs at a time."""
+        """Return the memory from which recordings read input `number` of the operation `name`.
+
+        It holds a tensor like `given`. All recordings of one name share it, since only one runs at
+        a time.
+        """
         memory = self._memory.get((name, number))
         if memory is None or len(memory) < given.numel():
             memory = self._memory[name, number] = torch.empty_like(given).view(-1)

@@ -33,7 +33,10 @@ class Batches(Protocol):
 
 
 class BatchRequests(NamedTuple):
-    """A batch's requests to the owners of sharded tables, and their answers, for `GraphedStep`."""
+    """A batch's padded requests to the owners of sharded tables, for `GraphedStep`.
+
+    `wanted` says whether they exceed the capacity.
+    """
 
     rank_rows: tuple[int, ...]  # the number of rows of each rank's batch
     routes: PaddedRoutes
@@ -116,7 +119,7 @@ class RouteMaker:
 
 
 class StreamForRoutes(CudaStreams):
-    """A GPU's streams, with a side stream for routes, which do not queue behind loaders' copies."""
+    """A GPU's streams with another side stream, so that routes do not wait for loaders' copies."""
 
     def __init__(self, device: torch.device):
         super().__init__(device)

@@ -219,7 +219,7 @@ class Slicing:
     rows: int = 0
 
     def count_of(self, num_rows: int) -> int:
-        """Return the number of slices of a batch.
+        """Return the number of slices of a batch of `num_rows` rows.
 
         >>> cut = Slicing(None, rows=100)
         >>> [cut.count_of(rows) for rows in (0, 349, 350, 396, 404, 1149)]
@@ -231,7 +231,7 @@ class Slicing:
         return fitting if fitting >= _FEWEST_SLICES else 1
 
     def most_rows(self, num_rows: int) -> int:
-        """Return the rows of the largest slice of a batch.
+        """Return the number of rows of the largest slice of a batch of `num_rows` rows.
 
         >>> cut = Slicing(None, rows=100)
         >>> [cut.most_rows(rows) for rows in (150, 349, 400, 5040)]

@@ -31,9 +31,9 @@ class _Span(NamedTuple):
 class DeviceClock:
     """Adds up the time between markers in a device's stream, by name.
 
-    Markers are put into the stream and read at the end of a lap; no thread waits in between. A span
-    lasts from the end of the work queued before its beginning to the end of the work queued before
-    its end. So it includes times at which the queue was empty.
+    Markers are put into the stream, and read by `lap`; no thread waits in between. A span lasts
+    from the end of the work queued before its beginning to the end of the work queued before its
+    end. So it includes times at which the queue was empty.
 
     While `paused` returns True, as during the capture of a graph, nothing is measured.
     """
@@ -63,7 +63,7 @@ class DeviceClock:
             self._read_finished()
 
     def lap(self, *, wait: bool = False) -> dict[str, float]:
-        """Return the seconds, by name, of the spans that finished since the last lap.
+        """Return the seconds, by name, of the spans that finished since the last call.
 
         With `wait`, wait until all spans have finished.
         """

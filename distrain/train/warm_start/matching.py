@@ -14,7 +14,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a match: the weights on disk, or the model that takes them."""
+    """One side of a match: the weights on disk, or the model into which they are copied."""
 
     columns: Sequence[TableColumn]
     dense: Shapes
@@ -76,14 +76,19 @@ def match(source: Side, target: Side) -> Match:
 
 
 def _names(side: Side, by_task: bool) -> dict[str, str]:
-    """Return the names of a side's dense tensors, by the names under which they are compared."""
+    """Return the names of a side's dense tensors, by the names under which they are compared.
+
+    With `by_task`, these have the names of tasks instead of numbers (`name_by_task`).
+    """
     if not by_task or side.task is None:
         return {name: name for name in side.dense}
     return {name_by_task(side.task, name): name for name in side.dense}
 
 
 def _parameter_of(name: str) -> str:
-    """Return the parameter to which a tensor of optimizer state belongs; other names unchanged.
+    """Return the name of the parameter to which a tensor of optimizer state belongs.
+
+    Names of other tensors are returned unchanged.
 
     >>> _parameter_of("dense_optimizer.mlp.0.bias.step")
     'dense.mlp.0.bias'
@@ -184,11 +189,11 @@ def _moved_columns(source: Side, target: Side) -> list[str]:
 
 
 def _refuse_moved_crosses(target: Side, found: Match, moved: Sequence[str]) -> None:
-    """Unmatch the tables of all hashed crosses, and add a problem for each.
+    """Remove the matches of all hashed crosses' tables from `found`, and add a problem for each.
 
     The ids of a cross are hashes of other columns' ids. In the columns `moved`, ids have another
-    meaning than in the saved model. All crosses are unmatched, also those without such a column,
-    because their columns are not known here.
+    meaning than in the saved model. The matches of all crosses are removed, also of those without
+    such a column, because their columns are not known here.
     """
     for number, matched in enumerate(found.tables):
         if matched.source and target.hashed.intersection(matched.target.columns):

@@ -200,7 +200,7 @@ def _matched(
 
 @dataclass(frozen=True)
 class _Plan:
-    """The match of a table, and the new id of each old id.
+    """How a table gets its rows: its match, and the new id of each saved id.
 
     `ids` has -1 for rows that are dropped; it is `None` if all ids stay the same.
     """
@@ -290,7 +290,10 @@ class _IntoTable:
         self.tensor.write_rows(ids[known] + now.first, values[part][known])
 
     def _part(self, rows: Rows) -> tuple[TablePlace, slice]:
-        """Return the saved table's position in its tensor, and which part of `rows` it covers."""
+        """Return the saved table's position in its tensor, and which of `rows` belong to it.
+
+        The latter is a slice of the indices of `rows`.
+        """
         was = self.plan.match.source
         assert was is not None
         ends = was.first, was.first + was.cardinality

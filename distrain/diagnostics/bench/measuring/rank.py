@@ -22,7 +22,7 @@ from distrain.diagnostics.bench.measuring.sizes import MOST_PAIRED_NODES
 
 @dataclass(frozen=True)
 class Among:
-    """A group of ranks that measures collectives."""
+    """A group of ranks that together measure collectives, and its name in results."""
 
     suffix: str  # of the measures' names, such as `.off_node`
     place: str

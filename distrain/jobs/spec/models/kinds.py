@@ -244,7 +244,7 @@ EventTargets = Annotated[
 
 
 class DinSpec(Section):
-    """Deep interest network: attention weighs a row's events by the row's item, their target."""
+    """Deep interest network: attention weighs a row's events by the row's item."""
 
     kind: Literal["din"] = Field("din", description="The model's name.")
     embedding_dim: Width = 16
@@ -295,7 +295,7 @@ class BstSpec(_EventRankerSpec):
 class SasrecSpec(_EventRankerSpec):
     """SASRec as a ranker: causal self-attention over the events, then layers over the newest event.
 
-    The layers also take the target, the row's item.
+    Those layers also get the embedding of the row's item.
     """
 
     kind: Literal["sasrec"] = Field("sasrec", description="The model's name.")

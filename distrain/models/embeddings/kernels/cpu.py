@@ -155,7 +155,10 @@ def _weight(weight: Tensor) -> tuple[bool, NDArray[Any]]:
 
 
 def _cuts(count: int, num_bytes: int) -> list[slice]:
-    """Split `count` items into consecutive slices, one for each thread that is worthwhile."""
+    """Split `count` items into consecutive slices, one for each thread.
+
+    `num_bytes` is the size of all items: a thread is used only for at least 1 MiB.
+    """
     parts = max(1, min(torch.get_num_threads(), count, num_bytes // _BYTES_WORTH_A_THREAD))
     return [slice(a, b) for a, b in pairwise(count * part // parts for part in range(parts + 1))]
 
@@ -164,7 +167,7 @@ _pools: dict[int, ThreadPoolExecutor] = {}
 
 
 def _pool() -> ThreadPoolExecutor:
-    """Return the thread pool of this process; the threads of a parent do not survive a fork."""
+    """Return the thread pool of this process; a forked process gets its own."""
     pid = os.getpid()
     if pid not in _pools:
         _pools[pid] = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="rows")

@@ -3,7 +3,7 @@
 On a CPU, sums are added in the order of a batch's rows, so the same input gives the same bits for
 any number of threads. "Distinct rows" below are the rows that a batch looks up, each listed once;
 `u` is their number. *Inverse indices* give the distinct row of each id, like those of
-`torch.unique`.
+`torch.unique`. *Places* are the positions of columns among the columns of the embeddings.
 
 On a CPU, the C kernels run if they are built, for float32 and for weights in bfloat16; otherwise
 torch runs, with the same results bit by bit. On a GPU, Triton runs `expand` and `collect` where
@@ -171,9 +171,10 @@ def repeated(numbers: Tensor, counts: Tensor, like: Tensor) -> Tensor:
 def padded_positions(
     lengths: Sequence[int], capacities: Sequence[int], device: torch.device
 ) -> Tensor:
-    """Return the positions of the first `lengths[i]` rows of each part `i`, int64.
+    """Return the positions of the rows of a padded tensor that are not padding, int64.
 
-    The parts follow each other, and part `i` has `capacities[i]` rows.
+    The tensor has parts one after another. Part `i` has `capacities[i]` rows, of which the first
+    `lengths[i]` are not padding.
 
     >>> padded_positions([2, 0, 1], [3, 1, 2], torch.device("cpu")).tolist()
     [0, 1, 4]
@@ -185,10 +186,11 @@ def padded_positions(
 
 
 def part_segments(counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the arguments `offsets` and `counts` of `unique`, each `[columns, parts]`.
+    """Return the arguments `offsets` and `counts` of `unique` for ids in parts, such as of ranks.
 
-    They are for ids that are concatenated part after part, and within a part column after column.
-    `counts`, `[parts, columns]`, int64, has the number of ids of each column in each part.
+    Both are `[columns, parts]`. The ids are concatenated part after part, and within a part column
+    after column. `counts`, `[parts, columns]`, int64, has the number of ids of each column in each
+    part.
     """
     ends = torch.cumsum(counts.flatten(), 0).view(counts.shape)
     return (ends - counts).T.contiguous(), counts.T.contiguous()

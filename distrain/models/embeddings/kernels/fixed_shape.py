@@ -66,10 +66,11 @@ def segments_of(keys: Tensor, capacity: int, end: int) -> Segments:
 
 
 def sources_of(order: Tensor, num_rows: int, places: Tensor, columns: int) -> Tensor:
-    """Return, for each element of `order`, the index of its vector, int64 or int32.
+    """Return the index of each lookup in `order` among the vectors of a batch, int64 or int32.
 
-    An element `c * num_rows + i` means row `i` and column `places[c]`. The vectors are
-    `[num_rows * columns]`, so its index is `i * columns + places[c]`.
+    A lookup is numbered `c * num_rows + i` for row `i` of the batch and column `places[c]` of its
+    embeddings. The vectors are `[num_rows * columns, dim]`, so the index is
+    `i * columns + places[c]`.
     """
     if on_triton := _triton_for(order):
         sources: Tensor = on_triton.sources_of(order, num_rows, places, columns)

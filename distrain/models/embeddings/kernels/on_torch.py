@@ -67,9 +67,10 @@ def collect(grads: Tensor, inverse: Tensor, places: Tensor, sums: Tensor) -> Non
 
 
 def collect_in_pieces(grads: Tensor, inverse: Tensor, places: Tensor, sums: Tensor) -> None:
-    """Compute `collect` for a GPU, without waiting for it.
+    """Do the same as `collect`, on a GPU and without waiting for it.
 
-    Each row of `sums` has a segment of gradients, which may be empty.
+    The gradients are sorted by their row of `sums` and added by `sums_in_pieces`. A row may have
+    none.
     """
     in_order, sources = _sorted_sources(grads, inverse, places)
     starts = starts_of(in_order, len(sums))
@@ -78,7 +79,10 @@ def collect_in_pieces(grads: Tensor, inverse: Tensor, places: Tensor, sums: Tens
 
 
 def starts_of(in_order: Tensor, count: int) -> Tensor:
-    """Return where each number below `count` begins in the sorted `in_order`: `[count]`, int64."""
+    """Return the first position of each number below `count` in the sorted numbers `in_order`.
+
+    The result is `[count]`, int64. A number that is missing gets the position of the next larger.
+    """
     every = torch.arange(count, dtype=in_order.dtype, device=in_order.device)
     return torch.searchsorted(in_order, every)
 
@@ -105,7 +109,10 @@ def cached_tensor(device: torch.device, values: tuple[int, ...]) -> Tensor:
 
 
 def _sum_segments(sources: Tensor, grads: Tensor, starts: Tensor, before: Tensor) -> Tensor:
-    """Return `before` plus the sum of each segment of `grads[sources]`, added in order."""
+    """Return `before[i]` plus the rows of segment i of `grads[sources]`, added in order.
+
+    Segment i begins at `starts[i]` and ends at the next start.
+    """
     if not bool(before.any()):
         return functional.embedding_bag(sources, grads, starts, mode="sum")
     # As if `before` were the first gradient of each segment.
@@ -141,7 +148,10 @@ def update(
 def updated(
     rule: RowRule, rows: Tensor, old: list[Tensor], grads: Tensor, rate: Tensor
 ) -> tuple[Tensor, ...]:
-    """Return the new rows, then the new state.
+    """Return the new values of some rows of a weight, then those of their optimizer state.
+
+    `rows` and `old` have the current values, `grads` the gradients, and `rate` is the learning
+    rate, a scalar, float64.
 
     | rule | update, in this order |
     |---|---|
@@ -154,7 +164,7 @@ def updated(
 
     The row-wise formula is that of fbgemm's EXACT_ROWWISE_ADAGRAD, the others are torch's.
 
-    `rate` is a scalar, float64. Raises `InputError` for an unknown rule.
+    Raises `InputError` for an unknown rule.
     """
     match rule.name:
         case "sgd":
@@ -202,10 +212,11 @@ def sqrt(x: Tensor) -> Tensor:
 def _places_and_columns(
     device: torch.device, offsets: Tensor, counts: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the position of each column's ids, one column after another, and each id's column.
+    """Return the positions of all ids, one column after another, and the column of each id.
 
-    Both are as long as the ids, so they are made on the device. If all columns have one length, as
-    columns with one id per row do, they are cached. Lists have other lengths in each batch.
+    `offsets` and `counts` are those of `dispatch.unique`. The results are as long as the ids, so
+    they are made on the device. If all columns have one length, as columns with one id per row do,
+    they are cached. Lists have other lengths in each batch.
     """
     lengths = counts[counts > 0]
     if len(lengths) > 1 and bool((lengths == lengths[0]).all()):

@@ -137,10 +137,10 @@ def add_and_update(
 def _sums_of_tiles(
     rows: Tensor, sources: Tensor, count: int, segments: Segments, *, span: int, by_source: bool
 ) -> Tensor:
-    """Return sums of `count` tiles of `_TILE` rows, `[count, dim]`, float32.
+    """Return the sums of `count` tiles of `_TILE` rows, `[count, dim]`, float32.
 
-    A tile (see `triton_programs.py`) covers `span` places in sorted order. The sums of tiles with
-    places of several segments, or of padding, are undefined.
+    Tiles are explained in `triton_programs.py`: a tile covers `span` adjacent lookups, sorted by
+    key. The sum of a tile with lookups of several segments, or of padding, is undefined.
     """
     sums = rows.new_empty((count, rows.shape[1]), dtype=torch.float32)
     if count:

@@ -28,7 +28,7 @@ class Segments(NamedTuple):
 
 
 class StepRates(NamedTuple):
-    """Numbers of an update that change from step to step, on the tables' device."""
+    """Learning rate, gradient factor and rounding seed of a step: scalars on the tables' device."""
 
     rate: Tensor  # A scalar, float64: the learning rate, for Adam including the bias correction
     scale: Tensor  # A scalar, of any floating dtype: factor of the gradients
@@ -62,14 +62,16 @@ def true_positions(marks: Tensor, count: int) -> Tensor:
 
 
 def sums_in_pieces(rows: Tensor, sources: Tensor, starts: Tensor, segment: Tensor) -> Tensor:
-    """Return the sum of each segment's rows, `[segments, dim]`, by summing pieces of segments.
+    """Return the sum of each segment's rows, `[segments, dim]`.
 
-    torch's `embedding_bag` sums a bag in one thread block of a GPU, which is slow for long
-    segments: a column with three distinct ids has segments of a third of the batch.
+    Long segments are cut into pieces, which are summed first. torch's `embedding_bag` sums a bag in
+    one thread block of a GPU, which is slow for long segments: a column with three distinct ids has
+    segments of a third of the batch.
 
     Args:
         rows: `[n, dim]`.
-        sources: `[places]`, int64: the index in `rows` of each place.
+        sources: `[places]`, int64: the index in `rows` of each place; the places of a segment are
+            adjacent.
         starts: `[segments]`, int64, not descending: the first place of each segment, which may be
             empty.
         segment: `[places]`: the segment of each place.

@@ -2,11 +2,11 @@
 
 How a row's gradients are summed: Lookups are sorted by key, so each row has a segment of them. The
 segments may be long: a column with three distinct ids has segments of a third of the batch. A
-*tile* is `TILE` adjacent places of the sorted order, a *group* is `TILE` adjacent tiles. Two
-kernels sum the tiles, then the groups, that are inside one segment (its first key equals its last).
-The last kernel then adds, for each segment: the places before its first whole tile, its tiles up to
-its first whole group, its groups, tiles, places. The order depends only on the keys, so a step
-always gives the same bits.
+*tile* is `TILE` adjacent places (sorted lookups), a *group* is `TILE` adjacent tiles. Two kernels
+sum the tiles, then the groups, that are inside one segment (its first key equals its last). The
+last kernel then adds, for each segment: the places before its first whole tile, its tiles up to its
+first whole group, its groups, tiles, places. The order depends only on the keys, so a step always
+gives the same bits.
 """
 
 from typing import Any

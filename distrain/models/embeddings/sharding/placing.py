@@ -102,7 +102,7 @@ def _check_names(overrides: Mapping[str, str], tables: Sequence[TableSize]) -> N
 def _by_hand(
     tables: Sequence[TableSize], share: RankShare, wanted: str, overrides: Mapping[str, str]
 ) -> dict[str, tuple[str, str]]:
-    """Return the placement and the reason of each table that the job places, by table name.
+    """Return the placement, and the reason for it, of each table that the job places, by name.
 
     On one rank the result has all tables: "replicated", unless the job places them as
     "host_cached".
@@ -158,7 +158,10 @@ def _by_bytes(
 
 
 def _order(tables: Sequence[TableSize], choice: _Choice, share: RankShare) -> tuple[int, int]:
-    """Return a width's sort key: the widths that free most memory by row-wise tables are first."""
+    """Return the sort key of the tables of a width: first is the width that frees most memory.
+
+    Memory is freed on a rank if the tables become row-wise.
+    """
     freed = sum(
         share.of_table(table, choice[table.name][0], tables).held_bytes
         - share.of_table(table, "row_wise", tables).held_bytes

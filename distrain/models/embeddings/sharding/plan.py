@@ -28,7 +28,7 @@ class ShardingPlan:
         return self.num_ranks if PLACEMENTS[placement].is_dealt else 1
 
     def total(self, field: str) -> float:
-        """Return the sum of one field over all tables."""
+        """Return the sum of one field of `TablePlan` over all tables."""
         total: float = sum(getattr(table, field) for table in self.tables)
         return total
 

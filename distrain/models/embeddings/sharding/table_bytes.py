@@ -73,7 +73,7 @@ def table_sizes(columns: Sequence[TableColumn]) -> list[TableSize]:
 
 @dataclass(frozen=True)
 class RowBytes:
-    """The bytes of one row of a table, for a given width `dim`."""
+    """Computes the sizes in bytes of one table row of width `dim`: weight, state, average."""
 
     optimizer: str
     weight_bytes_per_value: int = 4
@@ -177,8 +177,9 @@ class RankShare:
         return unique * self._spread(beside)
 
     def _spread(self, tables: Sequence[TableSize]) -> float:
-        """Return the sum of the owners' capacities, divided by the expected number of rows.
+        """Return how many times more rows a captured step transfers than it is expected to need.
 
+        This is the sum of the owners' capacities, divided by the expected number of distinct rows.
         `tables` are all tables of one width. Returns 1 if no rows are expected.
         """
         owners, rows = self.num_ranks, self.batch_rows

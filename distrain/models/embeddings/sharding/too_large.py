@@ -87,6 +87,6 @@ def _ways(
 def _least(first: int, last: int, is_so: Callable[[int], bool]) -> int:
     """Return the first number in `first .. last` for which `is_so` is True; else `last + 1`.
 
-    `is_so` must be True for all larger numbers too.
+    Bisects, so `is_so` must be True for all larger numbers too.
     """
     return first + bisect_left(range(first, last + 1), True, key=is_so)

@@ -94,12 +94,12 @@ class Facts:
 
     @property
     def has_odd(self) -> bool:
-        """Whether the column is read as numbers or times, and has other texts."""
+        """Whether the column is read as numbers or times, but some of its texts are neither."""
         return bool(self.odd) and self.kind in ("number", "time")
 
     @property
     def has_gaps(self) -> bool:
-        """Whether `numbers` and `times` lack a row's value: it is missing, or odd."""
+        """Whether a row has no number or time, because its value is missing or an odd text."""
         return self.missing > 0 or self.has_odd
 
     @property
@@ -119,7 +119,11 @@ class Facts:
 
 
 def facts_of(name: str, values: pa.Array, text: FormatSpec | None = None) -> Facts:
-    """Return the facts about the values of a sampled column; `text` is the format of texts."""
+    """Return the facts about a column of the sample.
+
+    `text` is the format by which texts are parsed as numbers and times; `None` for the default
+    format.
+    """
     stored = str(values.type)
     null_texts: tuple[str, ...] = ()
     if is_text(values.type):
@@ -292,7 +296,8 @@ def _number_facts(values: pa.Array, common: dict[str, Any]) -> Facts:
 def _epoch_of(common: dict[str, Any], numbers: Any, dtype: pa.DataType) -> str | None:
     """Return the unit in which whole numbers count since 1970; `None` if they are not times.
 
-    The column's name and the size of the numbers decide.
+    The column's name and the size of the numbers decide. `common` has the column's facts so far,
+    among them its name.
     """
     if not pa.types.is_integer(dtype) or not _NAME_OF_TIME.search(common["name"]):
         return None

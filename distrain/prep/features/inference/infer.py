@@ -191,7 +191,10 @@ def _joined(files: Sequence[InputFile], tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def _holds_at_most(file: TableFile, most: int, first: pa.Table) -> bool:
-    """Return True if the file surely has no rows besides `first`, its first rows up to `most`."""
+    """Return True if the file certainly has no more rows than were sampled.
+
+    `first` are its first rows, at most `most`.
+    """
     if not file.is_text:
         return sum(file.row_groups) <= most
     is_read_whole = file.codec is None and file.size_bytes <= _TEXT_BYTES
@@ -411,9 +414,10 @@ def _with_decimal_point(sample: Sample) -> Sample:
 def _whole_columns(
     sample: Sample, files: Sequence[InputFile], names: Sequence[str]
 ) -> tuple[dict[str, pa.Array], tuple[Origin, ...]]:
-    """Return all values of parquet columns, by name, and where the rows come from.
+    """Return all values of the columns `names` of parquet files, by name, and the rows' origins.
 
-    Both are empty for text, and for more than 16 GiB of files.
+    An origin says which rows come from which file. Both results are empty for text, and for more
+    than 16 GiB of files.
     """
     held = [name for name in names if name in sample.file.types]
     is_large = sum(file.size_bytes for file in files) > _WHOLE_BYTES
@@ -438,9 +442,9 @@ def _with_learnt(
     *,
     may_combine: bool,
 ) -> tuple[list[Suggestion], list[Feature]]:
-    """Return the suggestions with further features, and the features of pairs of columns.
+    """Return the suggestions with additional features, and the features of pairs of columns.
 
-    These are for values that predict the target in the sample.
+    Only features of values that predict the target in the sample are added.
 
     Args:
         labels: The target in the sample, as from `sampled_labels`; `None` if unknown.
@@ -482,7 +486,10 @@ def _beside(
     weight: tuple[str, str] | None,
     windows: tuple[dict[str, Any], str] | None,
 ) -> tuple[list[str], dict[str, str]]:
-    """Return the document's lines for further targets, weight and windows, and reasons by key."""
+    """Return the document's lines for further targets, weight and windows, and reasons by key.
+
+    The reasons become comments of the document.
+    """
     lines, reasons = [], {}
     if more:
         reasons["more_targets"] = "; ".join(f"{one.column}: {one.reason}" for one in more)
@@ -514,7 +521,7 @@ def _document(
     combined: Sequence[Feature],
     names_taken: Set[str],
 ) -> str:
-    """Return the text of the document.
+    """Return the text of the features document.
 
     Args:
         decided: The target, the section `split` (`None` for none), and the reason for the split.
@@ -577,9 +584,9 @@ def _comments_of(features: Sequence[Feature]) -> list[str]:
 
 
 def _lines_left_out(bad: BadLineTally, num_rows: int) -> tuple[str, bool]:
-    """Return a description of bad lines ("" for none), and whether they exceed `prep`'s limit.
+    """Return a text about the bad lines ("" for none), and whether `prep` rejects the file.
 
-    The limit is a share of 1% of all lines read. `num_rows` is the number of good lines.
+    `prep` accepts at most 1% bad lines among all lines. `num_rows` is the number of good lines.
     """
     if not bad.count:
         return "", False
@@ -597,7 +604,7 @@ def _lines_left_out(bad: BadLineTally, num_rows: int) -> tuple[str, bool]:
 def _format(sample: Sample, columns: Sequence[Facts]) -> dict[str, Any]:
     """Return the section `format` of the document; empty for the defaults.
 
-    If columns have different forms of times, the first one is taken.
+    If texts of times have different formats in different columns, that of the first column is used.
     """
     if sample.file.kind == CRITEO:
         return {"kind": CRITEO}
@@ -635,7 +642,7 @@ def _name_of(name: str, settings: dict[str, Any], taken: set[str]) -> tuple[str,
 
 
 def _said(facts: Facts) -> str:
-    """Return a column's type, missing values and number of distinct values, as text."""
+    """Return a text for a comment: a column's type, missing values and number of values."""
     share = facts.missing / facts.num_rows
     missing = "none missing" if not facts.missing else f"{share:.1%} missing"
     what = "different items" if facts.kind == "list" else "different values"

@@ -98,6 +98,7 @@ def strongest_pairs_of_classes(
     These are at most 10 pairs of the 40 columns that predict best alone, the strongest first. The
     test is that of `predicts_classes`, with the bound 5 instead of 3. The gain is that over the
     product of both columns' own predictions. With more than 100 classes, there are no pairs.
+    `classes` and `order` are as in `predicts_classes`.
     """
     numbers, tested = _numbers(classes), _halves(classes, order)
     shares = _shares(numbers, tested)
@@ -127,7 +128,7 @@ def strongest_pairs(
     These are at most 30 pairs of the 40 columns that predict best alone, the strongest first. The
     test is that of `is_learnable`, for combined values, with the bound 5 instead of 3. A linear
     model of the two columns' own target means is first subtracted from the pair's target means and
-    from the labels.
+    from the labels. `labels` and `order` are as in `is_learnable`.
     """
     tested_on = _halves(labels, order)
     codes = {name: _codes(values) for name, values in columns.items()}
@@ -183,7 +184,10 @@ def _numbers(classes: Labels) -> Codes:
 
 
 def _shares(numbers: Codes, tested: Tested) -> Labels:
-    """Return the share of each class in the rows `tested[0]`, `[classes]`, none of them 0."""
+    """Return the share of each class in the rows `tested[0]`, `[classes]`, none of them 0.
+
+    `numbers` has the number of each row's class.
+    """
     counts = np.bincount(numbers[tested[0]], minlength=int(numbers.max()) + 1) + 1.0
     shares: Labels = counts / counts.sum()
     return shares
@@ -192,7 +196,9 @@ def _shares(numbers: Codes, tested: Tested) -> Labels:
 def _chances(codes: Codes, numbers: Codes, tested: Tested, shares: Labels) -> Labels:
     """Return the probability of each class for the rows `tested[1]`, `[rows, classes]`.
 
-    It is the smoothed share of the class in the rows `tested[0]` with the same code.
+    It is the share of the class in those rows of `tested[0]` that have the same code, smoothed by
+    `shares`, the classes' shares of all rows. `numbers` has the number of each row's class, and
+    `codes` its category.
     """
     learnt, others = tested
     places = codes[learnt] * len(shares) + numbers[learnt]
@@ -204,10 +210,11 @@ def _chances(codes: Codes, numbers: Codes, tested: Tested, shares: Labels) -> La
 
 
 def _with_rows(codes: Codes, numbers: Codes, tested: Tested, before: Labels) -> Labels:
-    """Return the probability of the own class of each row of `tested[1]`.
+    """Return the probability that each row of `tested[1]` has the class that it has, `[rows]`.
 
-    It is the share of the class in the rows `tested[0]` with the same code, smoothed by `before`,
-    the probability without these rows.
+    It is the share of that class in those rows of `tested[0]` that have the same code, smoothed by
+    `before`, the probability without knowledge of the code. `numbers` has the number of each row's
+    class, and `codes` its category.
     """
     learnt, others = tested
     of_class = codes * (int(numbers.max()) + 1) + numbers
@@ -217,7 +224,7 @@ def _with_rows(codes: Codes, numbers: Codes, tested: Tested, before: Labels) -> 
 
 
 def _counts(values: Codes, of: Codes) -> Codes:
-    """Return how often each number of `of` is in `values`."""
+    """Return how often each number of the array `of` occurs in `values`."""
     known, counts = np.unique(values, return_counts=True)
     places = np.minimum(np.searchsorted(known, of), len(known) - 1)
     found: Codes = np.where(known[places] == of, counts[places], 0)
@@ -225,7 +232,10 @@ def _counts(values: Codes, of: Codes) -> Codes:
 
 
 def _gain(after: Labels, before: Labels) -> float:
-    """Return the mean gain in log probability, in standard errors; 0 if it is undefined."""
+    """Return the mean gain in log probability from `before` to `after`, in standard errors.
+
+    0 if it is undefined.
+    """
     if len(after) < 2 or (sd := np.log(after / before).std()) < _LEAST_SD:
         return 0.0
     return float(np.log(after / before).mean() / sd) * math.sqrt(len(after))

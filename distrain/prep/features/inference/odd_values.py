@@ -39,7 +39,7 @@ _REMEDIES: Mapping[Remedy, str] = {
 
 @dataclass(frozen=True)
 class OddValues:
-    """Some values of a column that differ from nearly all others."""
+    """Values of a column that are probably mistakes, because they differ from nearly all others."""
 
     column: str
     count: int  # the number of rows with such values
@@ -115,7 +115,10 @@ def _are_infinite(values: pa.Array) -> bool:
 def _texts_among(
     facts: Facts, values: pa.Array, read_as: str, origins: Sequence[Origin]
 ) -> list[OddValues]:
-    """Return a column's texts that are not numbers (or times), although nearly all others are."""
+    """Return a column's texts that are not numbers (or times), although nearly all others are.
+
+    The list has one item or none. The arguments are as in `odd_values_of`.
+    """
     if not facts.odd:
         return []
     is_time = facts.kind == "time"
@@ -135,7 +138,8 @@ def _rare_class(
     """Return the rarest class of a target with up to 30 classes, if it has very few rows.
 
     A class has very few rows if these are fewer than 10, or (unless the target is binary) fewer
-    than 0.1 % of all; tables of fewer than 1,000 rows are not checked.
+    than 0.1 % of all; tables of fewer than 1,000 rows are not checked. The list has one item or
+    none. The arguments are as in `odd_values_of`.
     """
     if read_as == "regression" or not facts.few or facts.num_values < _MANY_ROWS:
         return []

@@ -39,7 +39,9 @@ _LARGE_ROWS = 5_000  # in a sample of fewer rows, statistics of a number's value
 _ROWS_PER_VALUE = 20  # with fewer, statistics of measured numbers are mostly noise
 _FEWEST_OF_ID = 5
 _PAIR_BUCKETS = 1 << 16
-"""Each process of `prep` holds up to 300 bytes for each bucket of a pair, within --memory-mib."""
+"""The number of hash buckets of a pair's combined values. It is limited because each process of
+`prep` holds up to 300 bytes for each bucket, within --memory-mib.
+"""
 _FREE_TEXT_WORDS = 3.5
 _SKEW = 5.0
 
@@ -81,7 +83,7 @@ class Target:
 
 
 class MissingTargets(NamedTuple):
-    """The treatment of rows without a target, in the document and in words."""
+    """The treatment of rows without a target, as a setting and as text for people."""
 
     missing: str
     told: str
@@ -103,9 +105,10 @@ class Suggestion:
 
 
 def suggestion_of(facts: Facts, is_typed: bool, order: Rows | None) -> Suggestion:
-    """Return a column's suggestion.
+    """Return the suggested features of a column, with reasons; or that it has no use.
 
     Args:
+        facts: The facts about the column in the sample.
         is_typed: Whether the column is typed, so that texts become numbers only with `as: number`.
         order: The rows in the order of their times, if the latest ones are for validation.
     """
@@ -130,7 +133,7 @@ def suggestion_of(facts: Facts, is_typed: bool, order: Rows | None) -> Suggestio
 def without_hashed(
     suggestions: Sequence[Suggestion], split: Mapping[str, Any] | None
 ) -> list[Suggestion]:
-    """Leave out the categories by whose hash `split` selects the validation rows.
+    """Return the suggestions without the categories by whose hash `split` selects validation rows.
 
     They stay if no other column has features.
     """
@@ -291,12 +294,13 @@ def _of_number(
     is_learnable: Callable[[], bool],
     target_kind: str | None,
 ) -> tuple[Feature, ...]:
-    """Return a number's buckets, and features of its values as if they were categories.
+    """Return further features of a numeric column.
 
-    Statistics, and buckets of numbers that are not skewed, are for large tables with a binary
-    target: in a regression of 19,178 rows they raised the error. For a large table of classes,
-    which have no target means, the values of a whole number become ids. `settings` are those of the
-    feature that uses the number itself.
+    These are buckets, and features that take its values as categories. Statistics, and buckets of
+    numbers that are not skewed, are for large tables with a binary target: in a regression of
+    19,178 rows they raised the error. For a large table of classes, which have no target means, the
+    values of a whole number become ids. `settings` are those of the feature that uses the number
+    itself. `is_learnable` and `target_kind` are as in `with_further`.
     """
     more: tuple[Feature, ...] = ()
     has_more = facts.num_rows >= _LARGE_ROWS and target_kind == "binary"
@@ -331,7 +335,7 @@ def may_be_crossed(suggestion: Suggestion, target_kind: str | None) -> bool:
 
 
 def of_pair(columns: tuple[str, str], *, of_classes: bool) -> tuple[Feature, ...]:
-    """Return features of two columns' combined values.
+    """Return features of the combined values of two columns, given by name.
 
     These are ids if the target is multiclass (`of_classes`), otherwise the count of rows and the
     target mean.
@@ -349,7 +353,8 @@ def _statistics(
 ) -> tuple[Feature, ...]:
     """Return features with the count of a value's rows and, if `has_means`, its target mean.
 
-    `reads` are the settings that determine the value.
+    `reads` are the settings that determine the value, such as the source columns. `reason` is why
+    the features are suggested.
     """
     begin = {**reads, "kind": "continuous"}
     made: list[dict[str, Any]] = [{"count": True, "log": True}]
@@ -435,7 +440,10 @@ def target_of(columns: Sequence[Facts]) -> Target:
 
 
 def _named_answers(columns: Sequence[Facts]) -> set[str]:
-    """Return the names that suggest a target; `y` is not among them if there is a column `x`."""
+    """Return the columns' names that are usual for a target.
+
+    `y` is not one if there is a column `x`.
+    """
     names = {facts.name for facts in columns}
     places = {"y", "Y"} if names & {"x", "X"} else set()
     return {facts.name for facts in columns if _TARGET.search(facts.plain_name)} - places
@@ -473,7 +481,10 @@ def _has_many(facts: Facts) -> bool:
 
 
 def _answers(facts: Facts) -> list[str]:
-    """Return those of a column's two texts that mean yes, or whose counterpart means no."""
+    """Return those of a column's two texts that are the positive class, such as "yes".
+
+    These are texts that mean yes, or whose counterpart means no.
+    """
     yes = [text for text in facts.pair if text.lower() in _YES]
     return yes + [other for text, other in permutations(facts.pair) if text.lower() in _NO]
 
@@ -602,7 +613,7 @@ def windows_of(columns: Sequence[Facts]) -> tuple[dict[str, Any], str] | None:
 
 
 def part_for_validation(facts: Facts) -> str | None:
-    """Return the value of a text column such as `split` whose rows are for validation.
+    """Return the value that marks validation rows in a text column such as `split`.
 
     `None` unless all values are usual names of parts, such as "train", "test" and "valid", one of
     them marks training rows, and another one does not. A test part is preferred to a validation

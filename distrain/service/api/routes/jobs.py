@@ -273,9 +273,10 @@ def delete_job(job_id: PathId, call: Call) -> None:
 
 
 def _changed_job(call: ApiCall, job_id: str, action: Action) -> Job:
-    """Return a job on which the caller may do `action`, and note it as the audit row's target.
+    """Return a job after checking that the caller may do `action`.
 
-    Raises the problem `not_found` or `forbidden` if the caller may not.
+    Also notes it as the audit row's target. Raises the problem `not_found` or `forbidden` if the
+    caller may not.
     """
     call.require(action)
     job = call.job(job_id)

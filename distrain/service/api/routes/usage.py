@@ -29,7 +29,10 @@ USAGE_KEYS: tuple[UsageKey, ...] = ("day", "project", "user")
 
 
 class UsageRow(Answer):
-    """The hours of the jobs with the row's keys; keys that were not requested are null."""
+    """The hours of ranks and GPUs for one combination of keys, such as a day and a project.
+
+    Keys that were not requested are null.
+    """
 
     day: date | None = Field(None, description="A day in UTC.")
     project: str | None = None

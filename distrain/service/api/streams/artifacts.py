@@ -30,7 +30,9 @@ _SHOWN: Final = {
 """Types that a browser may display; all others, including images with scripts, are downloaded."""
 
 _OF_PAGES = "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-"""For HTML of run folders, which users write: no scripts, no forms, no loading."""
+"""Security policy for HTML files of run folders, which users write: no scripts, no forms, no
+loading.
+"""
 
 
 def headers_of(file: RunFileReader) -> dict[str, str]:

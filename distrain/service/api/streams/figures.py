@@ -115,7 +115,10 @@ def of_health(*, is_up: bool, is_ready: bool) -> list[Metric]:
 
 
 def of_database(store: Store, settings: Settings) -> list[Metric]:
-    """Return the metrics that are read from the database, without those that have no value yet."""
+    """Return Prometheus metrics that are read from the database.
+
+    Those without a value yet are left out.
+    """
     ages_s = store.report_ages_s()
     trouble = reconcile_trouble(ages_s, settings.clusters)
     about = "When `distrain serve backup` last made a copy of SQLite's file; 0: never"

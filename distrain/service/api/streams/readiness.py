@@ -43,14 +43,17 @@ WAIT_S = 1.0
 
 
 class Places:
-    """Queries the free space of filesystems, each with a timeout, since a filesystem may hang."""
+    """Measures the free space of folders' filesystems.
+
+    Each measurement has a timeout, since a filesystem may hang.
+    """
 
     def __init__(self, folders: Mapping[str, Path]):
         self._folders = folders
         self._calls = {path: BoundedCalls("disk-space") for path in folders.values()}
 
     def disk_spaces(self, timeout_s: float = WAIT_S) -> dict[str, tuple[int, int] | None]:
-        """Return each folder's `disk_space` by the folder's name.
+        """Return the free bytes and the size of each folder's filesystem, by the folder's name.
 
         The value is `None` if the filesystem failed or did not answer within `timeout_s`.
         """

@@ -74,8 +74,8 @@ class ApiStreams:
     def take(self, caller: Principal, most: int) -> Callable[[], None]:
         """Count a new stream of a caller; return a function to call when the stream ends.
 
-        Raises the problem `rate` if the caller has `most` streams, or this process has too many.
-        Streams are counted by token, or by user without a token.
+        A caller is a token, or a user who has none. Raises the problem `rate` if the caller has
+        `most` streams already, or this process has too many.
         """
         name = caller.token_id or f"user {caller.user}"
         of_all = self.open.total() >= self._most
