@@ -67,7 +67,7 @@ class Summary:
     normalised_entropy: float | None  # log loss divided by that of the mean label
     model: str | None
     scored_step: int | None = None  # the step of these metrics
-    # the training step of the saved model; after a refit, that of the best validation before it
+    # the step whose weights were saved; after a refit, instead the first training's best step
     model_step: int | None = None
     # if training stopped early: `step`, `rows`, the `metric` of the validations,
     # `best_step` and `best_value`, and `waited`, the number of validations since then
