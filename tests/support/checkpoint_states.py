@@ -1,6 +1,6 @@
 """Small trainings whose state tests save and load."""
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import torch
@@ -87,7 +87,6 @@ def save_together(place, states, rank_tensors=None, **options):
     saving = {"step": 1, "attempt": 1, "values": {}, "auc": None, "wait": True}
     saving |= {key: options.pop(key) for key in list(options) if key in saving}
     board = RankStore()
-    told = [None] * len(states)
 
     def save(rank):
         writer = CheckpointWriter(
@@ -106,14 +105,12 @@ def save_together(place, states, rank_tensors=None, **options):
             saving["auc"],
             wait=saving["wait"],
         )
-        told[rank] = writer.wait(20.0)
+        told = writer.wait(20.0)
         writer.close()
+        return told
 
-    threads = [threading.Thread(target=save, args=(rank,)) for rank in range(len(states))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(len(states)) as threads:
+        told = list(threads.map(save, range(len(states))))
     return told, reports
 
 

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -188,11 +189,8 @@ def test_of_two_that_begin_at_once_at_most_one_has_the_place(
     with pytest.MonkeyPatch.context() as patch:
         for name in ("files", "folders", "put", "delete"):
             patch.setattr(_LocalFolder, name, in_turn(name))
-        threads = [threading.Thread(target=claim, args=(number,)) for number in (True, False)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(30)
+        with ThreadPoolExecutor(2) as threads:
+            list(threads.map(claim, (True, False)))
     assert len(outcomes) == 2
     owners = [number for number, outcome in outcomes.items() if outcome == "has it"]
     assert len(owners) <= 1, "two runs would write there"
