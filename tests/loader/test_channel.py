@@ -1,7 +1,6 @@
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 from typing import Any
 
@@ -18,13 +17,18 @@ def test_closing_wakes_all_on_both_sides() -> None:
     full, empty = Channel(1), Channel(1)
     assert full.wait_for_space()
     full.put(batch())
-    with ThreadPoolExecutor(4) as threads:
-        has_space = threads.submit(full.wait_for_space)
-        items = [threads.submit(empty.get) for _ in range(3)]
-        full.close()
-        empty.close()
-    assert not has_space.result()
-    assert [item.result() for item in items] == [End()] * 3
+    spaces: list[bool] = []
+    items: list[object] = []
+    waits = [lambda: spaces.append(full.wait_for_space()), *[lambda: items.append(empty.get())] * 3]
+    threads = [threading.Thread(target=wait, daemon=True) for wait in waits]
+    for thread in threads:
+        thread.start()
+    full.close()
+    empty.close()
+    for thread in threads:
+        thread.join(60)
+    assert spaces == [False]
+    assert items == [End()] * 3
     full.put(batch())
     assert full.get() == End()
 

@@ -1,4 +1,4 @@
-"""Followers that read nothing, and the end of the API's server: its streams, waits and connections."""
+"""Followers that read nothing, and the end of the API's server with streams, waits, connections."""
 
 import re
 import socket
