@@ -4,7 +4,8 @@ import json
 from typing import Any
 
 import pytest
-from order_site import OrderSite, on_order_site
+from monitored import beside
+from order_site import OrderSite, new_order_site
 from tornado.httputil import HTTPHeaders, HTTPServerRequest, RequestStartLine
 
 from distrain.scheduler.http import handler as handler_module
@@ -83,6 +84,7 @@ BODIES = {
 def test_a_request_that_cannot_be_used_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
 
+    @beside(new_order_site)
     async def story(site: OrderSite) -> None:
         async def refused(body: str, **headers: str) -> tuple[int, dict[str, Any]]:
             path = "/distrain/v1/jobs/a/cancel"
@@ -99,4 +101,4 @@ def test_a_request_that_cannot_be_used_is_refused(monkeypatch: pytest.MonkeyPatc
         code, document = await refused(BODY, Origin="http://elsewhere")
         assert (code, document["code"]) == (403, "foreign_origin")
 
-    on_order_site(story)
+    story()
