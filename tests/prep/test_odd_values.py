@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from distributed import Client
+from wording import Wording
 
 from distrain.cli.data.prep import command
 from distrain.errors import DataError
@@ -66,7 +67,13 @@ def test_tables_without_mistakes_have_no_odd_values(tmp_path: Path) -> None:
     [("price", "12.3.4", "continuous"), ("price", "inf", "continuous"), ("day", "soon", "time")],
 )
 def test_a_column_with_one_bad_value_keeps_its_kind_and_prep_stops_at_the_value(
-    tmp_path: Path, client: Client, column: str, value: str, read_as: str, row: int
+    tmp_path: Path,
+    client: Client,
+    column: str,
+    value: str,
+    read_as: str,
+    row: int,
+    wording: Wording,
 ) -> None:
     path = tmp_path / "t.csv"
     inferred, (odd,) = inferred_of(path, {column: {row: value}})
@@ -76,9 +83,7 @@ def test_a_column_with_one_bad_value_keeps_its_kind_and_prep_stops_at_the_value(
     assert (odd.column, odd.count, odd.first, odd.where) == (column, 1, value, where)
     assert (odd.read_as, odd.is_rejected) == (read_as, True)
     request = PrepRequest((str(path),), str(tmp_path / "out"), features=inferred.features)
-    with pytest.raises(DataError) as error:
-        prepare(request, client)
-    assert error.value.where["line"] == row + 2
+    wording.refused(DataError, lambda: prepare(request, client), line=row + 2)
 
 
 @pytest.mark.parametrize(
@@ -278,13 +283,13 @@ def test_every_remedy_that_a_warning_names_works(
         assert prepare(request, client).train.num_rows > 0
 
 
-def test_skipped_lines_do_not_count(tmp_path: Path, client: Client) -> None:
+def test_skipped_lines_do_not_count(tmp_path: Path, client: Client, wording: Wording) -> None:
     odd = {"day": {7: "soon"}, "price": {9: "x"}}
     path = form_of(tmp_path, "csv", odd)
     files = list_inputs([str(path)])
-    with pytest.raises(DataError) as refused:
-        infer_features(files, Asked(("late",), time="day"))
-    assert refused.value.where["missing"] == 1
+    wording.refused(
+        DataError, lambda: infer_features(files, Asked(("late",), time="day")), missing=1
+    )
     assert infer_features(files, Asked(("late",))).features.document.split.by == "fraction"
     for asked in (Asked(("late",)), Asked(("late",), time="day")):
         inferred = infer_features(files, asked, skip_bad_lines=True)
