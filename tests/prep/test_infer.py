@@ -150,8 +150,7 @@ def test_prep_takes_what_is_written(client: Any, tmp_path: Path, shop_csv: Path)
 
 def test_values_that_do_not_come_again_are_no_ids(tmp_path: Path) -> None:
     rows = [{"basket": f"b{n // 3}", "item": f"i{n % 9}", "y": n % 2} for n in range(300)]
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
-    inferred = infer(tmp_path / "t.parquet")
+    inferred = inferred_of(tmp_path, pa.Table.from_pylist(rows))
     assert list(inferred.features.document.columns) == ["item"]
     assert inferred.left_out["basket"].startswith("its values do not recur")
 
@@ -297,16 +296,17 @@ def test_the_command_writes_a_file_and_names_the_next_command(shop: Path, tmp_pa
 
 def test_a_table_of_which_nothing_can_be_learnt_is_told(tmp_path: Path, wording: Wording) -> None:
     rows = {"y": [0, 1] * 50, "id": [f"{n}" for n in range(100)]}
-    pq.write_table(pa.table(rows), tmp_path / "t.parquet")
     wording.refused(
-        DataError, lambda: infer(tmp_path / "t.parquet"), id="nearly unique: 100 values in 100 rows"
+        DataError, lambda: inferred_of(tmp_path, rows), id="nearly unique: 100 values in 100 rows"
     )
 
 
-def inferred_of(folder: Path, table: dict[str, Any], name: str = "t.parquet") -> Inferred:
+def inferred_of(
+    folder: Path, table: dict[str, Any] | pa.Table, name: str = "t.parquet", **options: Any
+) -> Inferred:
     write = pq.write_table if name.endswith(".parquet") else pa_csv.write_csv
     write(pa.table(table), folder / name)
-    return infer(folder / name)
+    return infer_features(list_inputs([str(folder / name)]), **options)
 
 
 @pytest.mark.parametrize(
@@ -550,8 +550,7 @@ def test_counts_and_target_means_are_of_columns_that_tell_of_unseen_rows(tmp_pat
             {"clicked": clicked, "spent": spent, "visits": visits, "height": source.gauss(9, 1)}
             | {"page": f"p{page}", "noise": f"n{noise}"}
         )
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
-    inferred = infer(tmp_path / "t.parquet")
+    inferred = inferred_of(tmp_path, pa.Table.from_pylist(rows))
     columns = inferred.features.document.columns
     beside = {"spent_bucket", "page_rows", "page_mean", "visits_bucket"}
     beside |= {"visits_rows", "visits_mean"}
@@ -589,13 +588,11 @@ def test_pairs_that_predict_beyond_their_columns_are_crossed(tmp_path: Path) -> 
     # The parity of city and hour matters, size alone matters, and the noise does not.
     clicked = source.random(12_000) < 0.2 + 0.2 * ((city + hour) % 2) + 0.08 * size
     columns = {"clicked": clicked, "hour": hour, "size": size}
-    table = pa.table(columns | {"city": city.astype(str), "noise": noise.astype(str)})
-    pq.write_table(table, tmp_path / "t.parquet")
-    found = infer(tmp_path / "t.parquet").features.document.columns
+    columns |= {"city": city.astype(str), "noise": noise.astype(str)}
+    found = inferred_of(tmp_path, columns).features.document.columns
     crossed = {name: column.cross for name, column in found.items() if column.cross}
     assert crossed == dict.fromkeys(["hour_city_rows", "hour_city_mean"], ("hour", "city"))
-    files = list_inputs([str(tmp_path / "t.parquet")])
-    few = infer_features(files, most_rows=4_000).features.document
+    few = inferred_of(tmp_path, columns, most_rows=4_000).features.document
     assert not any(column.cross for column in few.columns.values())
 
 
@@ -608,8 +605,7 @@ def test_features_of_later_rows_are_those_that_predict_rows_after_a_time(tmp_pat
     at = np.datetime64("2024-01-01", "s") + date * 86_400 + source.integers(0, 86_400, 24_000)
 
     def crossed(**more: object) -> tuple[set[tuple[str, ...]], dict[str, str], bool]:
-        pq.write_table(pa.table({**columns, **more}), tmp_path / "t.parquet")
-        found = infer(tmp_path / "t.parquet")
+        found = inferred_of(tmp_path, {**columns, **more})
         made = found.features.document.columns
         return (
             {one.cross for one in made.values() if one.cross},
@@ -662,8 +658,8 @@ def test_a_skewed_number_has_a_logarithm_though_small_negative_values_are_codes(
     source = random.Random(4)
     amounts = [int(source.lognormvariate(4, 2)) for _ in range(500)] + [least] * 50
     bought = [number % 2 for number in range(len(amounts))]
-    pq.write_table(pa.table({"amount": amounts, "bought": bought}), tmp_path / "rows.parquet")
-    columns = infer(tmp_path / "rows.parquet").features.document.columns
+    found = inferred_of(tmp_path, {"amount": amounts, "bought": bought})
+    columns = found.features.document.columns
     assert bool(columns["amount"].log) == is_log
     assert ("amount_bucket" in columns) == is_log
 
@@ -672,8 +668,8 @@ def test_a_target_of_classes_has_no_means(tmp_path: Path) -> None:
     source = random.Random(4)
     pages = [source.randint(0, 150) for _ in range(3000)]
     rows = [{"outcome": "abc"[page % 3], "page": f"p{page}"} for page in pages]
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
-    assert list(infer(tmp_path / "t.parquet").features.document.columns) == ["page"]
+    found = inferred_of(tmp_path, pa.Table.from_pylist(rows))
+    assert list(found.features.document.columns) == ["page"]
 
 
 def test_values_of_whole_numbers_that_predict_classes_become_ids(tmp_path: Path) -> None:
@@ -681,12 +677,12 @@ def test_values_of_whole_numbers_that_predict_classes_become_ids(tmp_path: Path)
     minute, noise = source.integers(0, 60, (2, 12_000))
     chance, size = source.random(12_000), source.normal(9, 1, 12_000)
     line = np.where(chance < 0.5, minute % 3, source.integers(0, 3, 12_000))
-    table = {"outcome": np.array(["a", "b", "c"])[line], "minute": minute}
-    pq.write_table(pa.table({**table, "noise": noise, "size": size}), tmp_path / "t.parquet")
-    found = infer(tmp_path / "t.parquet").features.document.columns
+    outcome = np.array(["a", "b", "c"])[line]
+    table = {"outcome": outcome, "minute": minute, "noise": noise, "size": size}
+    found = inferred_of(tmp_path, table).features.document.columns
     assert set(found) == {"minute", "minute_value", "noise", "size"}
     assert (found["minute_value"].source, found["minute_value"].kind) == ("minute", "categorical")
-    few = infer_features(list_inputs([str(tmp_path / "t.parquet")]), most_rows=4_000)
+    few = inferred_of(tmp_path, table, most_rows=4_000)
     assert set(few.features.document.columns) == {"minute", "noise", "size"}
 
 
@@ -697,8 +693,7 @@ def test_pairs_that_predict_classes_beyond_their_columns_become_ids(tmp_path: Pa
     line = np.where(source.random(12_000) < 0.5, (city + hour) % 3, source.integers(0, 3, 12_000))
     columns = {"outcome": np.array(["a", "b", "c"])[line], "hour": hour.astype(str)}
     columns |= {"city": city.astype(str), "noise": noise.astype(str)}
-    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
-    found = infer(tmp_path / "t.parquet").features.document.columns
+    found = inferred_of(tmp_path, columns).features.document.columns
     crossed = {name: (one.kind, one.cross) for name, one in found.items() if one.cross}
     assert crossed == {"hour_city_value": ("categorical", ("hour", "city"))}
 
@@ -721,18 +716,17 @@ def test_infinite_numbers_do_not_hide_the_differences_of_the_others(tmp_path: Pa
     usual = [number / 8 for number in range(-40, 60)]
     numbers = [*usual * 3, float("inf"), float("-inf"), 1e300]
     bought = [number % 2 for number in range(len(numbers))]
-    pq.write_table(pa.table({"x": numbers, "bought": bought}), tmp_path / "rows.parquet")
-    clip = infer(tmp_path / "rows.parquet").features.document.columns["x"].clip
+    found = inferred_of(tmp_path, {"x": numbers, "bought": bought})
+    clip = found.features.document.columns["x"].clip
     assert clip is not None
     assert (clip.min, clip.max) == (min(usual), max(usual))
 
 
 def test_a_column_that_is_named_as_weights_is_a_feature_if_there_are_none(tmp_path: Path) -> None:
     rows = {"sample_weight": [n / 7 for n in range(90)], "bought": [n % 2 for n in range(90)]}
-    pq.write_table(pa.table({**rows, "x": [n % 11 / 2 for n in range(90)]}), tmp_path / "t.parquet")
-    files = list_inputs([str(tmp_path / "t.parquet")])
+    table = {**rows, "x": [n % 11 / 2 for n in range(90)]}
     guessed, none = (
-        infer_features(files, Asked(("bought",), weight=weight)).features.document
+        inferred_of(tmp_path, table, asked=Asked(("bought",), weight=weight)).features.document
         for weight in (None, False)
     )
     assert (guessed.weight, none.weight) == ("sample_weight", None)
