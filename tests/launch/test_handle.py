@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from wording import Wording
@@ -111,11 +112,11 @@ def test_a_scheduler_without_a_coordinator_has_no_jobs() -> None:
 def test_a_scheduler_of_another_version_cannot_load_the_coordinator(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def no_module(*_: object) -> None:
-        raise ModuleNotFoundError("No module named 'distrain.scheduler'")
-
     client: Any = SimpleNamespace(scheduler=SimpleNamespace(address="tcp://there:1"))
-    monkeypatch.setattr("distrain.scheduler.http.attach.ensure_coordinator", no_module)
+    monkeypatch.setattr(
+        "distrain.scheduler.http.attach.ensure_coordinator",
+        Mock(side_effect=ModuleNotFoundError("No module named 'distrain.scheduler'")),
+    )
     spec = parse_spec({"data": {"train": ["a"], "schema": "s"}, "model": {"kind": "dlrm"}})
     with pytest.raises(ClusterError):
         JobHandle(client, "a").submit(spec, tmp_path)

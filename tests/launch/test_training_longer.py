@@ -2,6 +2,7 @@
 
 import shlex
 from functools import partial
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -92,11 +93,9 @@ def test_a_resume_that_fails_before_its_first_step_leaves_a_run_that_had_succeed
     with pytest.raises(JobError):
         resume(trained, "train.max_steps=9")
     assert files_of(trained) == before
-
-    def unreachable(*_):
-        raise ClusterError("no scheduler answers")
-
-    monkeypatch.setattr("distrain.launch.run.open_cluster", unreachable)
+    monkeypatch.setattr(
+        "distrain.launch.run.open_cluster", Mock(side_effect=ClusterError("no scheduler answers"))
+    )
     with pytest.raises(ClusterError):
         resume(trained, "train.max_steps=9", "resources.backend=dask")
     assert files_of(trained) == before

@@ -1,7 +1,7 @@
 """Memory for tiles: lent where they gain something, and not asked for where there is none."""
 
 import mmap
-from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -43,12 +43,9 @@ def test_a_tile_is_lent_to_one_at_a_time_and_used_again() -> None:
 
 
 def test_where_there_is_no_memory_none_is_lent(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any, **__: Any) -> None:
-        raise OSError(12, "Cannot allocate memory")
-
     pool = TilePool()
     with monkeypatch.context() as patched:
-        patched.setattr(mmap, "mmap", refuse)
+        patched.setattr(mmap, "mmap", Mock(side_effect=OSError(12, "Cannot allocate memory")))
         with pool.lend(MOST_ROWS, 4) as tile:
             assert len(tile) == 0
     with pool.lend(MOST_ROWS, 4) as tile:

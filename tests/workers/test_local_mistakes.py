@@ -56,10 +56,9 @@ def test_what_the_caller_does_with_a_cluster_is_not_told_as_one_that_did_not_sta
 def test_a_machine_that_can_hold_no_cluster_is_refused_before_anything_starts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wording: Wording
 ) -> None:
-    def started(**_: object) -> None:
-        raise AssertionError("it was started")
-
-    monkeypatch.setattr(distributed, "LocalCluster", started)
+    monkeypatch.setattr(
+        distributed, "LocalCluster", Mock(side_effect=AssertionError("it was started"))
+    )
     for place in (tmp_path / "missing", Path("/proc")):
         monkeypatch.setattr(local, "SHARED_MEMORY", str(place))
         with pytest.raises(ClusterError):

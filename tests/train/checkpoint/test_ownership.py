@@ -4,6 +4,7 @@ import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -215,10 +216,7 @@ def test_a_place_that_cannot_be_written_is_found_out(tmp_path: Path, wording: Wo
 
 
 def test_what_may_pass_is_not_held_against_a_place(url: str, monkeypatch, wording: Wording) -> None:
-    def put(folder, name, content):
-        raise OSError("the server is busy")
-
-    monkeypatch.setattr(_LocalFolder, "put", put)
+    monkeypatch.setattr(_LocalFolder, "put", Mock(side_effect=OSError("the server is busy")))
     wording.refused(Unavailable, lambda: claim_dir(place_of(url, "first"), "/runs/first"))
 
 
