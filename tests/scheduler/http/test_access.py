@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from monitored import Site, beside, new_site
+from order_site import no_token as no_token
 from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.httputil import HTTPHeaders
 from tornado.websocket import WebSocketClientConnection, websocket_connect
@@ -132,27 +133,24 @@ def test_a_token_in_a_file_guards_and_a_missing_file_never_opens(
     assert token_of_environment() == "another-token-of-its-own"
 
 
-def test_a_page_of_another_site_gets_no_websocket(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
-
-    @beside(partial(new_site, dashboard=True))
-    async def story(site: Site) -> None:
-        own = site.url.partition("//")[2]
-        session = await load_page(site)
-        same = {"Origin": site.url}
-        behind_a_proxy = {"Origin": "https://dask.example", "X-Forwarded-Host": "dask.example"}
-        for headers in ({}, same, behind_a_proxy):
-            connection = await websocket(site, session, headers)
-            assert await connection.read_message()
-            connection.close()
-        for origin in ("http://evil.example", "null", f"http://evil.{own}", "http://127.0.0.1:1"):
-            with pytest.raises(HTTPClientError, match="403"):
-                await websocket(site, session, {"Origin": origin})
-        monkeypatch.setenv("BOKEH_ALLOW_WS_ORIGIN", "evil.example")
-        connection = await websocket(site, session, {"Origin": "http://evil.example"})
+@beside(partial(new_site, dashboard=True))
+async def test_a_page_of_another_site_gets_no_websocket(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = site.url.partition("//")[2]
+    session = await load_page(site)
+    same = {"Origin": site.url}
+    behind_a_proxy = {"Origin": "https://dask.example", "X-Forwarded-Host": "dask.example"}
+    for headers in ({}, same, behind_a_proxy):
+        connection = await websocket(site, session, headers)
+        assert await connection.read_message()
         connection.close()
-
-    story()
+    for origin in ("http://evil.example", "null", f"http://evil.{own}", "http://127.0.0.1:1"):
+        with pytest.raises(HTTPClientError, match="403"):
+            await websocket(site, session, {"Origin": origin})
+    monkeypatch.setenv("BOKEH_ALLOW_WS_ORIGIN", "evil.example")
+    connection = await websocket(site, session, {"Origin": "http://evil.example"})
+    connection.close()
 
 
 def test_odd_cookies_and_those_of_other_tokens_are_no_token() -> None:

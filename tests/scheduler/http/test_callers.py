@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from monitored import beside
-from order_site import OrderSite, new_order_site
+from order_site import OrderSite, new_order_site, no_token as no_token
 from tornado.httputil import HTTPHeaders, HTTPServerRequest, RequestStartLine
 
 from distrain.scheduler.http import handler as handler_module
@@ -50,7 +50,6 @@ def request(peer: str, host: str, method: str = "GET", **headers: str) -> HTTPSe
 def test_without_a_token_only_programs_of_this_machine_may(
     monkeypatch: pytest.MonkeyPatch, passes: bool, peer: str, host: str, headers: dict[str, str]
 ) -> None:
-    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
     trouble = trouble_with(request(peer, host, **headers))
     assert (trouble is None) == passes
     if trouble is not None:
@@ -81,24 +80,21 @@ BODIES = {
 }
 
 
-def test_a_request_that_cannot_be_used_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
+@beside(new_order_site)
+async def test_a_request_that_cannot_be_used_is_refused(
+    site: OrderSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(body: str, **headers: str) -> tuple[int, dict[str, Any]]:
+        path = "/distrain/v1/jobs/a/cancel"
+        answer = await site.get(path, method="POST", body=body, headers=headers)
+        return answer.code, json.loads(answer.body)
 
-    @beside(new_order_site)
-    async def story(site: OrderSite) -> None:
-        async def refused(body: str, **headers: str) -> tuple[int, dict[str, Any]]:
-            path = "/distrain/v1/jobs/a/cancel"
-            answer = await site.get(path, method="POST", body=body, headers=headers)
-            return answer.code, json.loads(answer.body)
-
-        for body, told in BODIES.items():
-            code, document = await refused(body)
-            assert (code, document["code"]) == (400, "bad_request"), body
-            assert told in document["detail"]
-        monkeypatch.setattr(handler_module, "MOST_BODY_BYTES", 1000)
-        code, document = await refused("x" * 1001)
-        assert (code, document["code"]) == (413, "too_large")
-        code, document = await refused(BODY, Origin="http://elsewhere")
-        assert (code, document["code"]) == (403, "foreign_origin")
-
-    story()
+    for body, told in BODIES.items():
+        code, document = await refused(body)
+        assert (code, document["code"]) == (400, "bad_request"), body
+        assert told in document["detail"]
+    monkeypatch.setattr(handler_module, "MOST_BODY_BYTES", 1000)
+    code, document = await refused("x" * 1001)
+    assert (code, document["code"]) == (413, "too_large")
+    code, document = await refused(BODY, Origin="http://elsewhere")
+    assert (code, document["code"]) == (403, "foreign_origin")
