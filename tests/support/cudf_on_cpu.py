@@ -28,7 +28,7 @@ _TYPES = {
     "FLOAT64": pa.float64(),
     "TIMESTAMP_DAYS": pa.date32(),
 }
-_TYPE_IDS = enum.IntEnum("TypeId", list(_TYPES))
+_TYPE_IDS = enum.IntEnum("TypeId", list(_TYPES))  # type: ignore[misc]
 _PADDING = b"\xff" * 8  # a buffer may be larger than its values
 
 

@@ -48,7 +48,7 @@ def request(peer: str, host: str, method: str = "GET", **headers: str) -> HTTPSe
     ],
 )
 def test_without_a_token_only_programs_of_this_machine_may(
-    monkeypatch: pytest.MonkeyPatch, passes: bool, peer: str, host: str, headers: dict[str, str]
+    passes: bool, peer: str, host: str, headers: dict[str, str]
 ) -> None:
     trouble = trouble_with(request(peer, host, **headers))
     assert (trouble is None) == passes
