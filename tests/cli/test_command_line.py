@@ -1,6 +1,7 @@
 """The `distrain` command as such; each command has its own tests."""
 
 import re
+from unittest.mock import Mock
 
 import pytest
 from click.testing import CliRunner
@@ -56,10 +57,9 @@ def test_an_unknown_command_is_a_usage_error_with_a_guess(typed, guess):
     ],
 )
 def test_an_expected_error_is_told_without_a_traceback(monkeypatch, capsys, kind, code):
-    def fail(args, prog_name, standalone_mode):
-        raise kind("what", where={"file": "a"}, hint="do this")
-
-    monkeypatch.setattr(entry.cli, "main", fail)
+    monkeypatch.setattr(
+        entry.cli, "main", Mock(side_effect=kind("what", where={"file": "a"}, hint="do this"))
+    )
     with pytest.raises(SystemExit) as ended:
         main([])
     assert ended.value.code == code
@@ -67,9 +67,6 @@ def test_an_expected_error_is_told_without_a_traceback(monkeypatch, capsys, kind
 
 
 def test_an_unexpected_error_keeps_its_traceback(monkeypatch):
-    def fail(args, prog_name, standalone_mode):
-        raise KeyError("a bug")
-
-    monkeypatch.setattr(entry.cli, "main", fail)
+    monkeypatch.setattr(entry.cli, "main", Mock(side_effect=KeyError("a bug")))
     with pytest.raises(KeyError, match="a bug"):
         main([])

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -14,6 +15,7 @@ from dask_world import DaskWorld
 from rich.console import Console
 from small_jobs import small_document, write_prepared
 
+from distrain.cli.interrupts import INTERRUPTED
 from distrain.cli.jobs.list import jobs_table
 from distrain.cli.jobs.status_lines import job_lines
 from distrain.cli.main import cli
@@ -134,6 +136,19 @@ def test_a_job_that_ended_alone_has_its_summary_and_attach_shows_it(
         assert read_summary(paths) == {
             k: v for k, v in summary.items() if k not in ("version", "run_dir")
         }
+
+
+def test_ctrl_c_leaves_a_job_to_its_scheduler(
+    world: DaskWorld, job_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = detached(job_file, world, tmp_path / "run", "left")
+    with monkeypatch.context() as patch:
+        patch.setattr(JobHandle, "watch", Mock(side_effect=KeyboardInterrupt))
+        done = run("attach", job_id, "--scheduler", world.address)
+    assert done.exit_code == INTERRUPTED
+    assert f"job {job_id} continues without this command" in done.stderr
+    status = run("status", job_id, "--json", "--scheduler", world.address)
+    assert json.loads(status.stdout)["job"]["state"] == "pending"
 
 
 def test_attach_leaves_folders_of_others_alone(

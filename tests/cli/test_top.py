@@ -6,6 +6,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import dask
 import pytest
 from click.testing import CliRunner
 from made_certificates import write_certificate
-from monitored import Site, on_site
+from monitored import Site, beside, new_site
 from rich.console import Console
 from scripted_service import Reply, ScriptedService
 
@@ -53,27 +54,25 @@ def rendered(part: object, width: int = 80) -> list[str]:
     return text.getvalue().splitlines()
 
 
-def test_once_prints_the_ranks_of_a_job_and_all_jobs() -> None:
-    async def story(site: Site) -> None:
-        assert (await run("--once", "--dashboard", site.url)).splitlines()[1:] == ["no jobs yet"]
-        site.submit("a")
-        site.step("a", 10)
-        site.submit("b")
-        site.coordinator.lifecycle.handle(Cancel("b"), 0.0)
-        for more in ((), ("--job", "a")):  # `a` is the only unfinished job
-            lines = (await run("--once", "--dashboard", f"{site.url}/status", *more)).splitlines()
-            ranks = next(n for n, line in enumerate(lines) if line.startswith("RANK"))
-            jobs = next(n for n, line in enumerate(lines) if line.startswith("JOB"))
-            about = "\n".join(lines[1:ranks])
-            for part in ("a, attempt 1: running", "step 10/100", "slowest: rank 1", "time: "):
-                assert part in about
-            cells = lines[ranks + 2].split()
-            assert cells[:4] == ["1", "host-1", "forward_backward", "10"]
-            assert cells[5:9] == ["100.0", "ms", "25", "%"]
-            assert [line.split()[0] for line in lines[jobs + 1 :]] == ["b", "a"]
-        assert "b, attempt" in await run("--once", "--dashboard", site.url, "--job", "b")
-
-    on_site(story)
+@beside(new_site)
+async def test_once_prints_the_ranks_of_a_job_and_all_jobs(site: Site) -> None:
+    assert (await run("--once", "--dashboard", site.url)).splitlines()[1:] == ["no jobs yet"]
+    site.submit("a")
+    site.step("a", 10)
+    site.submit("b")
+    site.coordinator.lifecycle.handle(Cancel("b"), 0.0)
+    for more in ((), ("--job", "a")):  # `a` is the only unfinished job
+        lines = (await run("--once", "--dashboard", f"{site.url}/status", *more)).splitlines()
+        ranks = next(n for n, line in enumerate(lines) if line.startswith("RANK"))
+        jobs = next(n for n, line in enumerate(lines) if line.startswith("JOB"))
+        about = "\n".join(lines[1:ranks])
+        for part in ("a, attempt 1: running", "step 10/100", "slowest: rank 1", "time: "):
+            assert part in about
+        cells = lines[ranks + 2].split()
+        assert cells[:4] == ["1", "host-1", "forward_backward", "10"]
+        assert cells[5:9] == ["100.0", "ms", "25", "%"]
+        assert [line.split()[0] for line in lines[jobs + 1 :]] == ["b", "a"]
+    assert "b, attempt" in await run("--once", "--dashboard", site.url, "--job", "b")
 
 
 def test_the_slowest_ranks_are_shown_in_the_width_of_a_terminal() -> None:
@@ -122,6 +121,7 @@ def test_a_scheduler_or_a_url_leads_to_its_dashboard_with_the_token(
 ) -> None:
     monkeypatch.setenv(TOKEN_VARIABLE, "s3cret-of-some-length\n")
 
+    @beside(partial(new_site, dashboard=True))
     async def story(site: Site) -> None:
         site.submit("a")
         for place in ((site.scheduler.address, None), (None, site.url)):
@@ -136,7 +136,7 @@ def test_a_scheduler_or_a_url_leads_to_its_dashboard_with_the_token(
                 await asyncio.to_thread(read_jobs, found, None)
         assert TOKEN_VARIABLE in caught.value.hint
 
-    on_site(story, dashboard=True)
+    story()
 
 
 def test_what_is_no_dashboard_is_refused(at: Callable[[str], Client]) -> None:

@@ -34,6 +34,7 @@ def test_train_on_a_scheduler_with_and_without_the_preload(
             )
             assert done.returncode == 0, done.stdout + done.stderr
             losses.append(json.loads((tmp_path / name / "summary.json").read_text())["log_loss"])
+            assert (tmp_path / name / "curves.png").is_file()
             for rank in (0, 1):
                 assert (tmp_path / name / "logs" / "attempt-1" / f"rank-{rank}.log").exists()
         assert losses == losses[:1] * len(names)

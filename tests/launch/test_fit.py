@@ -54,6 +54,13 @@ def run(prepared, tmp_path_factory):
 def test_a_run_has_its_history_as_a_table_and_scores_other_rows(run, prepared, tmp_path):
     assert (run.summary.state, run.summary.steps) == ("succeeded", 10)
     assert json.loads((run.run_dir / "summary.json").read_text())["steps"] == 10
+    assert {path.name for path in run.run_dir.iterdir()} == {
+        "run.json", "spec.yaml", "records", "summary.json", "checkpoints", "model", "tables.zip",
+    }  # fmt: skip
+    assert {path.name for path in (run.run_dir / "model").iterdir()} == {
+        "weights.safetensors", "model.json", "schema.pbtxt",
+    }  # fmt: skip
+    assert run.summary.rows == run.history["rows"][:2].sum() == 10 * 200
     assert run.load_model().spec.kind == "mlp"
     with pytest.raises(distrain.DistrainError):
         distrain.Run(tmp_path)

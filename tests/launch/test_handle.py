@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from wording import Wording
@@ -96,12 +97,9 @@ def test_a_client_that_closes_itself_has_no_answer() -> None:
 
 
 @pytest.mark.parametrize("answer", [{"state": "hibernating"}, {"job_id": "a"}])
-def test_an_answer_that_cannot_be_read_says_what_to_do(answer: object) -> None:
+def test_an_answer_that_cannot_be_read_says_what_to_do(answer: object, wording: Wording) -> None:
     client = client_of({"status": 200, "text": json.dumps(answer)})
-    with pytest.raises(ClusterError) as caught:
-        JobHandle(client, "a").view()
-    assert caught.value.where == {"scheduler": "tcp://there:1"}
-    assert "same version" in (caught.value.hint or "")
+    wording.refused(ClusterError, lambda: JobHandle(client, "a").view(), scheduler="tcp://there:1")
 
 
 def test_a_scheduler_without_a_coordinator_has_no_jobs() -> None:
@@ -114,11 +112,11 @@ def test_a_scheduler_without_a_coordinator_has_no_jobs() -> None:
 def test_a_scheduler_of_another_version_cannot_load_the_coordinator(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def no_module(*_: object) -> None:
-        raise ModuleNotFoundError("No module named 'distrain.scheduler'")
-
     client: Any = SimpleNamespace(scheduler=SimpleNamespace(address="tcp://there:1"))
-    monkeypatch.setattr("distrain.scheduler.http.attach.ensure_coordinator", no_module)
+    monkeypatch.setattr(
+        "distrain.scheduler.http.attach.ensure_coordinator",
+        Mock(side_effect=ModuleNotFoundError("No module named 'distrain.scheduler'")),
+    )
     spec = parse_spec({"data": {"train": ["a"], "schema": "s"}, "model": {"kind": "dlrm"}})
     with pytest.raises(ClusterError):
         JobHandle(client, "a").submit(spec, tmp_path)

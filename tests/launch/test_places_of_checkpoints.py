@@ -4,6 +4,7 @@ import errno
 import json
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from small_jobs import make_spec
@@ -106,10 +107,11 @@ def test_a_place_that_cannot_be_written_stops_the_job_before_its_first_step(
 
 
 def test_what_fails_later_is_counted_and_told_at_the_end(prepared, tmp_path, monkeypatch):
-    def full(*arguments):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(checkpoint_write, "write_shard", full)
+    monkeypatch.setattr(
+        checkpoint_write,
+        "write_shard",
+        Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")),
+    )
     told = Told()
     summary = run_job(prepared, tmp_path / "run", progress=told)
     assert (summary.state, summary.steps) == ("succeeded", 20)

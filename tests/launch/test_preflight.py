@@ -7,6 +7,7 @@ from itertools import cycle
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -215,9 +216,9 @@ def test_windows_of_few_steps_are_noted(prepared: Path, batch_rows: int, told: s
 def test_nothing_is_allocated_to_find_out_what_fits(
     prepared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise AssertionError("a model was built")
-
-    monkeypatch.setattr("distrain.models.embeddings.EmbeddingCollection.__init__", refuse)
+    monkeypatch.setattr(
+        "distrain.models.embeddings.EmbeddingCollection.__init__",
+        Mock(side_effect=AssertionError("a model was built")),
+    )
     with pytest.raises(SpecError):
         JobChecks(make_spec(prepared, "model.embedding_dim=2000000000")).run()

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from small_jobs import make_spec
@@ -66,10 +67,7 @@ def names(run: RunRequest) -> set[str]:
 def test_a_job_that_no_scheduler_got_does_not_block_its_directory(
     run: RunRequest, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def open_cluster(*_: object) -> None:
-        raise error
-
-    monkeypatch.setattr("distrain.launch.run.open_cluster", open_cluster)
+    monkeypatch.setattr("distrain.launch.run.open_cluster", Mock(side_effect=error))
     with pytest.raises(type(error)):
         train(run, LoggedProgress())
     assert not run.run_dir.exists()

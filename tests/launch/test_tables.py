@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -349,11 +350,13 @@ def test_a_run_folder_is_not_a_table(tmp_path, state):
         assert ("--resume" in refused.hint) == (state != "succeeded")
 
 
-def test_a_run_folder_is_not_a_table_with_a_target_either(tmp_path):
+def test_a_run_folder_is_not_a_table_with_a_target_either(tmp_path, wording):
     (tmp_path / "run.json").write_text("{}")
-    with pytest.raises(InputError) as refused:
-        distrain.fit(tmp_path, target="bought", run_dir=tmp_path / "run")
-    assert refused.value.where == {"path": str(tmp_path)}
+    wording.refused(
+        InputError,
+        lambda: distrain.fit(tmp_path, target="bought", run_dir=tmp_path / "run"),
+        path=str(tmp_path),
+    )
 
 
 @pytest.mark.parametrize("types", [("double", "string"), ("null", "double", "string")])
@@ -369,11 +372,15 @@ def test_files_with_other_types_of_a_column_are_not_one_table(tmp_path, types):
 
 
 @pytest.mark.parametrize("below", ["", "run"])
-def test_a_run_folder_that_is_a_file_is_refused_before_rows_are_prepared(table, tmp_path, below):
+def test_a_run_folder_that_is_a_file_is_refused_before_rows_are_prepared(
+    table, tmp_path, below, wording
+):
     (tmp_path / "a").write_text("")
-    with pytest.raises(OutputError) as refused:
-        distrain.fit(table, target="bought", run_dir=tmp_path / "a" / below)
-    assert refused.value.where == {"path": str(tmp_path / "a")}
+    wording.refused(
+        OutputError,
+        lambda: distrain.fit(table, target="bought", run_dir=tmp_path / "a" / below),
+        path=str(tmp_path / "a"),
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
@@ -534,7 +541,7 @@ def test_no_validation_may_be_said_with_a_truth_value_of_numpy():
     assert make_user_choices("bought", valid=np.False_) == make_user_choices("bought", valid=False)
 
 
-def test_runs_become_single_values():
+def test_runs_become_single_values(wording):
     plain = pa.table({"shop": ["a", "a", None, "b"], "price": [1.5, 1.5, 1.5, 2.0]})
     columns = [pc.run_end_encode(values.combine_chunks()) for values in plain.columns]
     encoded = pa.table(columns, plain.column_names)
@@ -545,9 +552,7 @@ def test_runs_become_single_values():
     texts = pa.array(["a"])
     for values in (texts.cast(pa.string_view()), texts.dictionary_encode()):
         runs = pa.RunEndEncodedArray.from_arrays(pa.array([3], pa.int32()), values)
-        with pytest.raises(InputError) as refused:
-            table_of(pa.table({"shop": runs}))
-        assert refused.value.where == {"column": "shop"}
+        wording.refused(InputError, partial(table_of, pa.table({"shop": runs})), column="shop")
 
 
 def test_string_views_become_strings_at_any_depth():

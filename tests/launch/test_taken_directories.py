@@ -9,6 +9,7 @@ import yaml
 from click.testing import CliRunner
 from damaged import changed, write_small
 from small_jobs import small_document
+from wording import Wording
 
 import distrain
 from distrain.cli.main import cli
@@ -116,13 +117,11 @@ def train_table(*more: str) -> None:
     "train", [train_table, lambda: distrain.fit("rows.csv", target="b", run_dir="run")]
 )
 def test_the_folder_of_a_tables_run_is_checked_before_its_rows_are_prepared(
-    job: Path, train: Callable[[], object]
+    job: Path, train: Callable[[], object], wording: Wording
 ) -> None:
     Path("rows.csv").write_text("a,b\n" + "x,0\ny,1\n" * 40)
     write_run(Path("run"), "succeeded")
-    with pytest.raises(OutputError) as refused:
-        train()
-    assert refused.value.where == {"path": "run"}
+    wording.refused(OutputError, train, path="run")
     assert not Path(PREPARED).exists()
     train_table("--set", "train.max_steps=2", "--overwrite")
     assert state() == "succeeded"

@@ -2,6 +2,7 @@
 
 import shlex
 from functools import partial
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -54,12 +55,12 @@ def dense_of(run_dir):
     return load_model(run_dir / "model").model.state_dict()
 
 
-def test_a_constant_rate_goes_on_from_the_last_checkpoint_as_a_new_attempt(prepared, tmp_path):
+def test_a_constant_rate_goes_on_from_the_last_checkpoint_as_a_new_attempt(
+    prepared, tmp_path, wording
+):
     warm_up = "train.schedule.warmup_steps=3"
     fit(prepared, tmp_path / "run", warm_up)
-    with pytest.raises(InputError) as caught:
-        find_run(tmp_path / "run", ())
-    assert "--set train.epochs=N" in caught.value.hint
+    wording.refused(InputError, lambda: find_run(tmp_path / "run", ()))
     summary = resume(tmp_path / "run", "train.max_steps=7")
     assert (summary.attempts, summary.steps, summary.state) == (2, 7, "succeeded")
     records = read_records(RunPaths(tmp_path / "run"))
@@ -69,16 +70,14 @@ def test_a_constant_rate_goes_on_from_the_last_checkpoint_as_a_new_attempt(prepa
     assert all(torch.equal(mine[name], its[name]) for name in its)
 
 
-def test_a_run_that_stopped_early_is_told_how_to_go_on(prepared, tmp_path):
+def test_a_run_that_stopped_early_is_told_how_to_go_on(prepared, tmp_path, wording):
     stopping = (
         "evaluate.every_steps=1",
         "train.early_stopping={patience: 1, min_delta: 1}",
     )
     run = fit(prepared, tmp_path / "run", *stopping)
     assert run.summary.stopped_early["step"] == 2
-    with pytest.raises(InputError) as caught:
-        find_run(tmp_path / "run", ())
-    assert "train.early_stopping.patience=N" in caught.value.hint
+    wording.refused(InputError, lambda: find_run(tmp_path / "run", ()))
     summary = resume(tmp_path / "run", "train.early_stopping.patience=2")
     assert summary.stopped_early["step"] == 3
     summary = resume(tmp_path / "run", "train.early_stopping=null")
@@ -94,11 +93,9 @@ def test_a_resume_that_fails_before_its_first_step_leaves_a_run_that_had_succeed
     with pytest.raises(JobError):
         resume(trained, "train.max_steps=9")
     assert files_of(trained) == before
-
-    def unreachable(*_):
-        raise ClusterError("no scheduler answers")
-
-    monkeypatch.setattr("distrain.launch.run.open_cluster", unreachable)
+    monkeypatch.setattr(
+        "distrain.launch.run.open_cluster", Mock(side_effect=ClusterError("no scheduler answers"))
+    )
     with pytest.raises(ClusterError):
         resume(trained, "train.max_steps=9", "resources.backend=dask")
     assert files_of(trained) == before

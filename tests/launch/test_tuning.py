@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from optuna.distributions import FloatDistribution, IntDistribution
 from optuna.storages.journal import JournalFileBackend
 from small_jobs import make_spec, write_prepared
+from wording import Wording
 
 from distrain.cli.main import cli
 from distrain.errors import InputError, JobError, SpecError
@@ -257,14 +258,12 @@ def test_a_choice_that_the_spec_never_takes_is_refused_before_the_first_trial(wo
     assert caught.hint is not None
 
 
-def test_a_search_is_not_continued_on_other_rows(tmp_path: Path) -> None:
+def test_a_search_is_not_continued_on_other_rows(tmp_path: Path, wording: Wording) -> None:
     spec = make_spec(write_prepared(tmp_path / "prepared"), *JOB)
     one, two = (Search(spec, tmp_path / "search", trials, SPACE) for trials in (1, 2))
     found = one.run(lambda _: None)
     part = next((tmp_path / "prepared" / "train").glob("*.parquet"))
     rows = pq.read_table(part)
     pq.write_table(rows.slice(rows.num_rows // 2), part)
-    with pytest.raises(InputError) as refused:
-        two.run(lambda _: None)
-    assert refused.value.where == {"path": str(tmp_path / "search")}
+    wording.refused(InputError, lambda: two.run(lambda _: None), path=str(tmp_path / "search"))
     assert one.run(lambda _: None) == found

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import numpy as np
 import pytest
@@ -152,10 +152,9 @@ def test_too_little_room_is_told_before_anything_is_read(
     monkeypatch: pytest.MonkeyPatch,
     wording: Wording,
 ) -> None:
-    def no_room(*_: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "posix_fallocate", no_room)
+    monkeypatch.setattr(
+        os, "posix_fallocate", Mock(side_effect=OSError(28, "No space left on device"))
+    )
     dataset = Dataset(write_table([[70, 60]]), schema)
     with Loader(
         dataset, batch_size=10, lanes=1, shuffle="full", shuffle_dir=str(tmp_path / "s")
@@ -168,11 +167,8 @@ def test_too_little_room_is_told_before_anything_is_read(
 def test_a_disk_that_cannot_be_read_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
 ) -> None:
-    def fails(*_: object) -> int:
-        raise OSError(errno.EIO, "Input/output error")
-
     store = BucketFile({0: 5}, 6, str(tmp_path))
-    monkeypatch.setattr(os, "preadv", fails)
+    monkeypatch.setattr(os, "preadv", Mock(side_effect=OSError(errno.EIO, "Input/output error")))
     wording.refused(OutputError, lambda: store.keys(0))
     monkeypatch.undo()
     os.ftruncate(store._descriptor, 40)

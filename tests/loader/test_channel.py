@@ -13,16 +13,14 @@ def batch() -> Ready:
     return Ready(object())
 
 
-def test_closing_wakes_both_sides() -> None:
+def test_closing_wakes_all_on_both_sides() -> None:
     full, empty = Channel(1), Channel(1)
     assert full.wait_for_space()
     full.put(batch())
     spaces: list[bool] = []
     items: list[object] = []
-    threads = [
-        threading.Thread(target=lambda: spaces.append(full.wait_for_space())),
-        threading.Thread(target=lambda: items.append(empty.get())),
-    ]
+    waits = [lambda: spaces.append(full.wait_for_space()), *[lambda: items.append(empty.get())] * 3]
+    threads = [threading.Thread(target=wait, daemon=True) for wait in waits]
     for thread in threads:
         thread.start()
     full.close()
@@ -30,7 +28,7 @@ def test_closing_wakes_both_sides() -> None:
     for thread in threads:
         thread.join(60)
     assert spaces == [False]
-    assert items == [End()]
+    assert items == [End()] * 3
     full.put(batch())
     assert full.get() == End()
 
@@ -79,14 +77,3 @@ def test_closing_wakes_the_thread_that_closes_at_any_line(work: Callable[[Channe
         assert asleep or not thread.is_alive(), f"closed at line {line}, it sleeps for ever"
     channel.close()
     thread.join()
-
-
-def test_all_that_sleep_are_woken() -> None:
-    channel = Channel(1)
-    threads = [threading.Thread(target=channel.get, daemon=True) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    channel.close()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()

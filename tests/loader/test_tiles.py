@@ -1,7 +1,7 @@
 """Memory for tiles: lent where they gain something, and not asked for where there is none."""
 
 import mmap
-from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -26,30 +26,27 @@ MOST_ROWS = 131_072
     ],
 )
 def test_tiles_are_for_row_groups_of_some_size(rows: int, columns: int, is_lent: bool) -> None:
-    with TilePool().allocate(rows, columns) as tile:
+    with TilePool().lend(rows, columns) as tile:
         assert len(tile) == tile_bytes(rows, columns)
         assert (len(tile) >= 16 * rows) is is_lent
 
 
 def test_a_tile_is_lent_to_one_at_a_time_and_used_again() -> None:
     pool = TilePool()
-    with pool.allocate(MOST_ROWS, 4) as first, pool.allocate(MOST_ROWS, 4) as second:
+    with pool.lend(MOST_ROWS, 4) as first, pool.lend(MOST_ROWS, 4) as second:
         assert not np.shares_memory(first, second)
         assert first.ctypes.data % 64 == 0
         places = {first.ctypes.data, second.ctypes.data}
-    with pool.allocate(MOST_ROWS, 4) as first, pool.allocate(MOST_ROWS, 4) as second:
+    with pool.lend(MOST_ROWS, 4) as first, pool.lend(MOST_ROWS, 4) as second:
         assert {first.ctypes.data, second.ctypes.data} == places
     pool.clear()
 
 
 def test_where_there_is_no_memory_none_is_lent(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any, **__: Any) -> None:
-        raise OSError(12, "Cannot allocate memory")
-
     pool = TilePool()
     with monkeypatch.context() as patched:
-        patched.setattr(mmap, "mmap", refuse)
-        with pool.allocate(MOST_ROWS, 4) as tile:
+        patched.setattr(mmap, "mmap", Mock(side_effect=OSError(12, "Cannot allocate memory")))
+        with pool.lend(MOST_ROWS, 4) as tile:
             assert len(tile) == 0
-    with pool.allocate(MOST_ROWS, 4) as tile:
+    with pool.lend(MOST_ROWS, 4) as tile:
         assert len(tile) == 16 * MOST_ROWS

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from functools import partial
 
 import pytest
 import torch
@@ -95,7 +96,7 @@ def test_what_cannot_be_an_input_is_refused(wording):
     )
 
 
-def test_a_batch_needs_the_models_lists_and_no_others():
+def test_a_batch_needs_the_models_lists_and_no_others(wording):
     model = build_model(SCHEMA, MlpSpec(), seed=0)
     batch = batch_of(3)
     for lists, given in (
@@ -103,9 +104,12 @@ def test_a_batch_needs_the_models_lists_and_no_others():
         ({"tags": batch.lists["tags"]}, "tags"),
         ({**batch.lists, "others": batch.lists["tags"]}, "others, tags, words"),
     ):
-        with pytest.raises(SchemaError) as caught:
-            model(dataclasses.replace(batch, lists=lists))
-        assert caught.value.where == {"batch": given, "model": "tags, words"}
+        wording.refused(
+            SchemaError,
+            partial(model, dataclasses.replace(batch, lists=lists)),
+            batch=given,
+            model="tags, words",
+        )
     backwards = {name: batch.lists[name] for name in ("words", "tags")}
     assert torch.equal(model(dataclasses.replace(batch, lists=backwards)), model(batch))
 

@@ -6,6 +6,7 @@ import json
 import random
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import hypothesis.strategies as st
 import pytest
@@ -60,10 +61,10 @@ def edit(folder: Path, *path: Any, value: object) -> None:
 def test_what_the_weights_do_not_hold_is_refused_before_it_is_built(
     broken: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
 ) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise AssertionError("a model was built")
-
-    monkeypatch.setattr("distrain.models.saved_model.build_model", refuse)
+    monkeypatch.setattr(
+        "distrain.models.saved_model.build_model",
+        Mock(side_effect=AssertionError("a model was built")),
+    )
     before = (broken / "model.json").read_text()
     column = ("schema", "columns", 1)
     for path, value in (

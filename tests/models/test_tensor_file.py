@@ -5,7 +5,6 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from safetensors.torch import load_file, save_file
@@ -124,14 +123,12 @@ def nn_parameter(values):
     return torch.nn.Parameter(values)
 
 
-def test_a_file_that_shrinks_while_it_is_read(tmp_path):
+def test_a_file_that_shrinks_while_it_is_read(tmp_path, wording):
     path = tmp_path / "tensors"
     write(path, {"a": torch.ones(100)})
     file = TensorFile(path)
     path.write_bytes(path.read_bytes()[:-4])
-    with pytest.raises(DataError) as caught:
-        file.read("a", lambda rows, values: None)
-    assert caught.value.where == {"file": str(path)}
+    wording.refused(DataError, lambda: file.read("a", lambda rows, values: None), file=str(path))
 
 
 def test_a_long_file_is_synced_while_it_is_written(tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ import pickle
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow as pa
@@ -286,10 +287,10 @@ def test_groups_go_over_files_of_other_types(
 def test_groups_that_cannot_be_made_are_refused_before_anything_is_scored(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise AssertionError("nothing may be scored")
-
-    monkeypatch.setattr("distrain.predict.logits.scored_batches", refuse)
+    monkeypatch.setattr(
+        "distrain.predict.logits.scored_batches",
+        Mock(side_effect=AssertionError("nothing may be scored")),
+    )
     for name, columns in (
         ("types", (pa.array([1] * 4), pa.array(["ann"] * 4))),
         ("lists", (pa.array([[1]] * 4),)),

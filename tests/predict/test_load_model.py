@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -131,12 +132,13 @@ def test_a_run_without_any_is_told(run, tmp_path, valid, wording):
     wording.refused(InputError, lambda: find_model(tmp_path, "newest"))
 
 
-def test_a_url_in_place_of_a_models_folder_is_refused_as_it_was_written():
+def test_a_url_in_place_of_a_models_folder_is_refused_as_it_was_written(wording):
     for checkpoint in (None, "best"):
-        with pytest.raises(DataError) as refused:
-            find_model(Path("s3://bucket/runs/a"), checkpoint)
-        assert refused.value.where == {"path": "s3://bucket/runs/a"}
-        assert "URL" in refused.value.message
-    with pytest.raises(InputError) as refused:
-        distrain.load("s3://bucket/runs/a")
-    assert refused.value.where == {"path": "s3://bucket/runs/a"}
+        wording.refused(
+            DataError,
+            partial(find_model, Path("s3://bucket/runs/a"), checkpoint),
+            path="s3://bucket/runs/a",
+        )
+    wording.refused(
+        InputError, lambda: distrain.load("s3://bucket/runs/a"), path="s3://bucket/runs/a"
+    )

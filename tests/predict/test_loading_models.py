@@ -1,6 +1,7 @@
 """A model is loaded once: by threads that score at once, and by checks and scoring."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,15 +31,12 @@ def test_threads_that_need_a_model_at_once_load_it_once(monkeypatch: pytest.Monk
     monkeypatch.setattr(files, "open_model", open_model)
     files._model.cache_clear()
 
-    def ask() -> None:
+    def ask(_: int) -> None:
         all_ask.wait()
         files.model_for_worker("a model that is not there", "cpu")
 
-    threads = [threading.Thread(target=ask) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(ask, range(4)))
     files._model.cache_clear()
     assert len(loads) == 1
 

@@ -6,6 +6,7 @@ from collections import Counter
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -256,10 +257,10 @@ def test_days_of_texts_are_those_of_the_dates_and_drift_of_raw_rows_that_of_prep
 def test_a_text_that_is_not_a_time_is_refused_with_its_row_before_rows_are_scored(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise AssertionError("nothing may be scored")
-
-    monkeypatch.setattr("distrain.predict.logits.scored_batches", refuse)
+    monkeypatch.setattr(
+        "distrain.predict.logits.scored_batches",
+        Mock(side_effect=AssertionError("nothing may be scored")),
+    )
     monkeypatch.setattr("distrain.predict.evaluation._VALUES_AT_ONCE", 50)
     last = len(LABELLED) - 1
     times = ["soon" if n == last else "2024-03-01" for n in range(last + 1)]

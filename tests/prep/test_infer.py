@@ -24,7 +24,7 @@ from distrain.prep import FeatureConfig, PrepRequest, infer_features, prepare
 from distrain.prep.features.inference.column_facts import facts_of
 from distrain.prep.features.inference.infer import Inferred
 from distrain.prep.features.inference.suggest import IS_HASHED, MEASURES_TIME
-from distrain.prep.features.inference.user_choices import UserChoices
+from distrain.prep.features.inference.user_choices import Asked
 from distrain.storage.inputs import list_inputs
 
 NUM_ROWS = 400
@@ -150,8 +150,7 @@ def test_prep_takes_what_is_written(client: Any, tmp_path: Path, shop_csv: Path)
 
 def test_values_that_do_not_come_again_are_no_ids(tmp_path: Path) -> None:
     rows = [{"basket": f"b{n // 3}", "item": f"i{n % 9}", "y": n % 2} for n in range(300)]
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
-    inferred = infer(tmp_path / "t.parquet")
+    inferred = inferred_of(tmp_path, pa.Table.from_pylist(rows))
     assert list(inferred.features.document.columns) == ["item"]
     assert inferred.left_out["basket"].startswith("its values do not recur")
 
@@ -187,7 +186,7 @@ def test_a_column_that_names_parts_is_a_feature_if_others_validate(tmp_path: Pat
     files = list_inputs([str(tmp_path / "t.parquet")])
     by_item = {"by": "hash", "column": "item", "share": 0.2}
     by_split = {"by": "column", "column": "split", "equals": "test"}
-    found = infer_features(files, UserChoices(("bought",))).features.document.split
+    found = infer_features(files, Asked(("bought",))).features.document.split
     assert found.model_dump(include={*by_split}) == by_split
     for valid, time, is_feature in (
         (None, None, False),
@@ -197,13 +196,13 @@ def test_a_column_that_names_parts_is_a_feature_if_others_validate(tmp_path: Pat
         (by_item, None, True),
         (0.2, None, True),
     ):
-        inferred = infer_features(files, UserChoices(("bought",), valid=valid, time=time))
+        inferred = infer_features(files, Asked(("bought",), valid=valid, time=time))
         assert ("split" in inferred.features.document.columns) == is_feature
         assert ("split" in inferred.left_out) != is_feature
     with pytest.raises(SpecError, match=r"split\.by: required"):
-        infer_features(files, UserChoices(("bought",), valid={"last": 0.1}))
+        infer_features(files, Asked(("bought",), valid={"last": 0.1}))
     for targets in (("split",), ("bought", "split")):
-        split = infer_features(files, UserChoices(targets)).features.document.split
+        split = infer_features(files, Asked(targets)).features.document.split
         assert getattr(split, "column", None) != "split"  # all rows of a part have one label
 
 
@@ -215,12 +214,12 @@ def test_equal_values_in_the_sample_are_refused_only_if_all_rows_have_them(
     table["item"] = ["a", "b", "c"] * 40
     inferred_of(tmp_path, table, name)
     files = list_inputs([str(tmp_path / name)])
-    document = infer_features(files, UserChoices(("spent",), "regression", weight="w"), 50).features
+    document = infer_features(files, Asked(("spent",), "regression", weight="w"), 50).features
     assert (document.document.target.kind, document.document.weight) == ("regression", "w")
     inferred_of(tmp_path, {**table, "spent": [0] * 120, "w": [0] * 120}, name)
     for column, asked in (
-        ("spent", UserChoices(("spent",), "regression")),
-        ("w", UserChoices(("y",), weight="w")),
+        ("spent", Asked(("spent",), "regression")),
+        ("w", Asked(("y",), weight="w")),
     ):
         with pytest.raises(DataError) as refused:
             infer_features(files, asked)
@@ -297,16 +296,17 @@ def test_the_command_writes_a_file_and_names_the_next_command(shop: Path, tmp_pa
 
 def test_a_table_of_which_nothing_can_be_learnt_is_told(tmp_path: Path, wording: Wording) -> None:
     rows = {"y": [0, 1] * 50, "id": [f"{n}" for n in range(100)]}
-    pq.write_table(pa.table(rows), tmp_path / "t.parquet")
     wording.refused(
-        DataError, lambda: infer(tmp_path / "t.parquet"), id="nearly unique: 100 values in 100 rows"
+        DataError, lambda: inferred_of(tmp_path, rows), id="nearly unique: 100 values in 100 rows"
     )
 
 
-def inferred_of(folder: Path, table: dict[str, Any], name: str = "t.parquet") -> Inferred:
+def inferred_of(
+    folder: Path, table: dict[str, Any] | pa.Table, name: str = "t.parquet", **options: Any
+) -> Inferred:
     write = pq.write_table if name.endswith(".parquet") else pa_csv.write_csv
     write(pa.table(table), folder / name)
-    return infer(folder / name)
+    return infer_features(list_inputs([str(folder / name)]), **options)
 
 
 @pytest.mark.parametrize(
@@ -349,7 +349,7 @@ def test_a_target_beyond_float32_has_no_classes(
     assert "5e+299, beyond the float32 limit" in caught.message
     for task in ("binary", "multiclass"):
         with pytest.raises(DataError):
-            infer_features(list_inputs(inputs), UserChoices(("label",), task=task))
+            infer_features(list_inputs(inputs), Asked(("label",), task=task))
 
 
 def test_a_column_without_a_name_is_left_out(tmp_path: Path) -> None:
@@ -375,11 +375,9 @@ def test_columns_that_cannot_have_their_role_are_refused_with_their_type(
     files = list_inputs([str(tmp_path / "t.parquet")])
     for name, role in (("x", "time"), ("t", "time"), ("t", "weight")):
         wording.refused(
-            DataError,
-            partial(infer_features, files, UserChoices(("y",), **{role: name})),
-            column=name,
+            DataError, partial(infer_features, files, Asked(("y",), **{role: name})), column=name
         )
-    wording.refused(InputError, lambda: UserChoices(("y", "y")), column="y, y")
+    wording.refused(InputError, lambda: Asked(("y", "y")), column="y, y")
     (tmp_path / "t.csv").write_text("x,y\n")
     assert wording.refused(DataError, lambda: infer(tmp_path / "t.csv")).hint
 
@@ -552,8 +550,7 @@ def test_counts_and_target_means_are_of_columns_that_tell_of_unseen_rows(tmp_pat
             {"clicked": clicked, "spent": spent, "visits": visits, "height": source.gauss(9, 1)}
             | {"page": f"p{page}", "noise": f"n{noise}"}
         )
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
-    inferred = infer(tmp_path / "t.parquet")
+    inferred = inferred_of(tmp_path, pa.Table.from_pylist(rows))
     columns = inferred.features.document.columns
     beside = {"spent_bucket", "page_rows", "page_mean", "visits_bucket"}
     beside |= {"visits_rows", "visits_mean"}
@@ -566,7 +563,7 @@ def test_counts_and_target_means_are_of_columns_that_tell_of_unseen_rows(tmp_pat
     assert set(taken) == {*columns, "noise_rows", "noise_mean"}
     # Values of numbers have no statistics in a regression, or if there are few rows.
     files, fewer = list_inputs([str(tmp_path / "t.parquet")]), {"visits_rows", "visits_mean"}
-    regression = infer_features(files, UserChoices(("clicked",), "regression")).features.document
+    regression = infer_features(files, Asked(("clicked",), "regression")).features.document
     few = infer_features(files, most_rows=4_000).features.document
     assert set(regression.columns) == set(few.columns) == {*columns} - fewer - {"visits_bucket"}
 
@@ -591,13 +588,11 @@ def test_pairs_that_predict_beyond_their_columns_are_crossed(tmp_path: Path) -> 
     # The parity of city and hour matters, size alone matters, and the noise does not.
     clicked = source.random(12_000) < 0.2 + 0.2 * ((city + hour) % 2) + 0.08 * size
     columns = {"clicked": clicked, "hour": hour, "size": size}
-    table = pa.table(columns | {"city": city.astype(str), "noise": noise.astype(str)})
-    pq.write_table(table, tmp_path / "t.parquet")
-    found = infer(tmp_path / "t.parquet").features.document.columns
+    columns |= {"city": city.astype(str), "noise": noise.astype(str)}
+    found = inferred_of(tmp_path, columns).features.document.columns
     crossed = {name: column.cross for name, column in found.items() if column.cross}
     assert crossed == dict.fromkeys(["hour_city_rows", "hour_city_mean"], ("hour", "city"))
-    files = list_inputs([str(tmp_path / "t.parquet")])
-    few = infer_features(files, most_rows=4_000).features.document
+    few = inferred_of(tmp_path, columns, most_rows=4_000).features.document
     assert not any(column.cross for column in few.columns.values())
 
 
@@ -610,8 +605,7 @@ def test_features_of_later_rows_are_those_that_predict_rows_after_a_time(tmp_pat
     at = np.datetime64("2024-01-01", "s") + date * 86_400 + source.integers(0, 86_400, 24_000)
 
     def crossed(**more: object) -> tuple[set[tuple[str, ...]], dict[str, str], bool]:
-        pq.write_table(pa.table({**columns, **more}), tmp_path / "t.parquet")
-        found = infer(tmp_path / "t.parquet")
+        found = inferred_of(tmp_path, {**columns, **more})
         made = found.features.document.columns
         return (
             {one.cross for one in made.values() if one.cross},
@@ -664,8 +658,8 @@ def test_a_skewed_number_has_a_logarithm_though_small_negative_values_are_codes(
     source = random.Random(4)
     amounts = [int(source.lognormvariate(4, 2)) for _ in range(500)] + [least] * 50
     bought = [number % 2 for number in range(len(amounts))]
-    pq.write_table(pa.table({"amount": amounts, "bought": bought}), tmp_path / "rows.parquet")
-    columns = infer(tmp_path / "rows.parquet").features.document.columns
+    found = inferred_of(tmp_path, {"amount": amounts, "bought": bought})
+    columns = found.features.document.columns
     assert bool(columns["amount"].log) == is_log
     assert ("amount_bucket" in columns) == is_log
 
@@ -674,8 +668,8 @@ def test_a_target_of_classes_has_no_means(tmp_path: Path) -> None:
     source = random.Random(4)
     pages = [source.randint(0, 150) for _ in range(3000)]
     rows = [{"outcome": "abc"[page % 3], "page": f"p{page}"} for page in pages]
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
-    assert list(infer(tmp_path / "t.parquet").features.document.columns) == ["page"]
+    found = inferred_of(tmp_path, pa.Table.from_pylist(rows))
+    assert list(found.features.document.columns) == ["page"]
 
 
 def test_values_of_whole_numbers_that_predict_classes_become_ids(tmp_path: Path) -> None:
@@ -683,12 +677,12 @@ def test_values_of_whole_numbers_that_predict_classes_become_ids(tmp_path: Path)
     minute, noise = source.integers(0, 60, (2, 12_000))
     chance, size = source.random(12_000), source.normal(9, 1, 12_000)
     line = np.where(chance < 0.5, minute % 3, source.integers(0, 3, 12_000))
-    table = {"outcome": np.array(["a", "b", "c"])[line], "minute": minute}
-    pq.write_table(pa.table({**table, "noise": noise, "size": size}), tmp_path / "t.parquet")
-    found = infer(tmp_path / "t.parquet").features.document.columns
+    outcome = np.array(["a", "b", "c"])[line]
+    table = {"outcome": outcome, "minute": minute, "noise": noise, "size": size}
+    found = inferred_of(tmp_path, table).features.document.columns
     assert set(found) == {"minute", "minute_value", "noise", "size"}
     assert (found["minute_value"].source, found["minute_value"].kind) == ("minute", "categorical")
-    few = infer_features(list_inputs([str(tmp_path / "t.parquet")]), most_rows=4_000)
+    few = inferred_of(tmp_path, table, most_rows=4_000)
     assert set(few.features.document.columns) == {"minute", "noise", "size"}
 
 
@@ -699,8 +693,7 @@ def test_pairs_that_predict_classes_beyond_their_columns_become_ids(tmp_path: Pa
     line = np.where(source.random(12_000) < 0.5, (city + hour) % 3, source.integers(0, 3, 12_000))
     columns = {"outcome": np.array(["a", "b", "c"])[line], "hour": hour.astype(str)}
     columns |= {"city": city.astype(str), "noise": noise.astype(str)}
-    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
-    found = infer(tmp_path / "t.parquet").features.document.columns
+    found = inferred_of(tmp_path, columns).features.document.columns
     crossed = {name: (one.kind, one.cross) for name, one in found.items() if one.cross}
     assert crossed == {"hour_city_value": ("categorical", ("hour", "city"))}
 
@@ -723,18 +716,17 @@ def test_infinite_numbers_do_not_hide_the_differences_of_the_others(tmp_path: Pa
     usual = [number / 8 for number in range(-40, 60)]
     numbers = [*usual * 3, float("inf"), float("-inf"), 1e300]
     bought = [number % 2 for number in range(len(numbers))]
-    pq.write_table(pa.table({"x": numbers, "bought": bought}), tmp_path / "rows.parquet")
-    clip = infer(tmp_path / "rows.parquet").features.document.columns["x"].clip
+    found = inferred_of(tmp_path, {"x": numbers, "bought": bought})
+    clip = found.features.document.columns["x"].clip
     assert clip is not None
     assert (clip.min, clip.max) == (min(usual), max(usual))
 
 
 def test_a_column_that_is_named_as_weights_is_a_feature_if_there_are_none(tmp_path: Path) -> None:
     rows = {"sample_weight": [n / 7 for n in range(90)], "bought": [n % 2 for n in range(90)]}
-    pq.write_table(pa.table({**rows, "x": [n % 11 / 2 for n in range(90)]}), tmp_path / "t.parquet")
-    files = list_inputs([str(tmp_path / "t.parquet")])
+    table = {**rows, "x": [n % 11 / 2 for n in range(90)]}
     guessed, none = (
-        infer_features(files, UserChoices(("bought",), weight=weight)).features.document
+        inferred_of(tmp_path, table, asked=Asked(("bought",), weight=weight)).features.document
         for weight in (None, False)
     )
     assert (guessed.weight, none.weight) == ("sample_weight", None)

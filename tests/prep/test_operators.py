@@ -239,11 +239,9 @@ def test_a_damaged_vocabulary_is_named(tmp_path, wording: Wording) -> None:
     meta = tmp_path / "meta.C7.parquet"
     vocabulary.save(tmp_path, "C7")
     rows = pq.read_table(meta)
-    for number, kind in enumerate(("null", "oov", "unique"), 1):
+    for number in (1, 2, 3):  # null, oov, unique
         pq.write_table(pa.concat_tables([rows[:number], rows[number + 1 :]]), meta)
-        with pytest.raises(DataError) as caught:
-            Vocabulary.load(tmp_path, "C7")
-        assert caught.value.where["file"] == str(meta), kind
+        wording.refused(DataError, lambda: Vocabulary.load(tmp_path, "C7"), file=str(meta))
 
 
 def test_parts_without_values_merge_with_those_of_any_type() -> None:

@@ -91,22 +91,6 @@ def test_mistakes_are_found_before_a_cluster_starts(
     assert in_process == []
 
 
-@pytest.mark.slow
-def test_it_starts_worker_processes_itself(
-    tmp_path: Path, raw: Path, make_lines: Callable[..., list[bytes]]
-) -> None:
-    raw.write_bytes(b"".join(line + b"\n" for line in make_lines(100)))
-    out = tmp_path / "out"
-    result = run(raw, "--out", out, "--workers", 1, "--freq-threshold", 0)
-    assert result.exit_code == 0, result.output
-    again = run(
-        raw, "--out", tmp_path / "again", "--workers", 1, "--workflow", out / "workflow"
-    )  # fmt: skip
-    assert again.exit_code == 0, again.output
-    first, second = (pq.read_table(folder / "train") for folder in (out, tmp_path / "again"))
-    assert first.equals(second)
-
-
 def test_the_end_says_what_is_next(
     in_process: list[ClusterRequest], tmp_path: Path, shops: tuple[object, ...]
 ) -> None:

@@ -81,7 +81,7 @@ def test_years_of_two_digits_are_of_this_century_and_never_the_year_24(tmp_path:
     ("click", "buy", "rows"), [("error", "drop", 3), ("drop", "drop", 2), ("drop", "error", None)]
 )
 def test_missing_labels_are_dropped_by_the_setting_of_their_own_target(
-    client: Client, tmp_path: Path, click: str, buy: str, rows: int | None
+    client: Client, tmp_path: Path, click: str, buy: str, rows: int | None, wording: Wording
 ) -> None:
     clicks = [0, 1, 1, None if click == "drop" else 0]
     pq.write_table(pa.table({"c": clicks, "b": [0, None, 1, 1], "x": [1, 2, 3, 4]}), tmp_path / "t")
@@ -91,24 +91,22 @@ def test_missing_labels_are_dropped_by_the_setting_of_their_own_target(
         "columns": {"x": {"kind": "continuous"}},
     }
     if rows is None:
-        with pytest.raises(DataError) as refused:
-            prepared(client, tmp_path / "t", document)
-        assert refused.value.where["column"] == "b"
+        wording.refused(DataError, lambda: prepared(client, tmp_path / "t", document), column="b")
         return
     assert prepared(client, tmp_path / "t", document)[1].num_rows == rows
 
 
 @pytest.mark.parametrize("odd", [0, 2])
 def test_the_json_line_that_differs_from_most_lines_is_the_bad_one(
-    client: Client, tmp_path: Path, odd: int
+    client: Client, tmp_path: Path, odd: int, wording: Wording
 ) -> None:
     lines = [{"tags": ["a", "b"], "y": n % 2} for n in range(200)]
     lines[odd]["tags"] = "a"
     (tmp_path / "t.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     document = {"target": "y", "columns": {"tags": {"kind": "categorical"}}}
-    with pytest.raises(DataError) as refused:
-        prepared(client, tmp_path / "t.jsonl", document)
-    assert refused.value.where["line"] == odd + 1
+    wording.refused(
+        DataError, lambda: prepared(client, tmp_path / "t.jsonl", document), line=odd + 1
+    )
     result, table = prepared(client, tmp_path / "t.jsonl", document, skip_bad_lines=True)
     assert (table.num_rows, result.bad_lines.count) == (199, 1)
 
@@ -248,15 +246,15 @@ def test_groups_of_three_digits_alone_are_fractions_only_between_semicolons(
 
 
 def test_a_placeholder_for_the_target_is_refused_until_it_is_replaced(
-    client: Client, tmp_path: Path
+    client: Client, tmp_path: Path, wording: Wording
 ) -> None:
     pd.DataFrame({"size": range(90), "price": [n / 4 for n in range(90)]}).to_csv(
         tmp_path / "t.csv", index=False
     )
     inferred = infer_features(list_inputs(str(tmp_path / "t.csv")))
-    with pytest.raises(InputError) as refused:
-        prepared(client, tmp_path / "t.csv", inferred.features)
-    assert refused.value.where["key"] == "target"
+    wording.refused(
+        InputError, lambda: prepared(client, tmp_path / "t.csv", inferred.features), key="target"
+    )
     assert not (tmp_path / "d").exists()
     document = yaml.safe_load(inferred.text)
     del document["target"]["placeholder"]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 from kept_runs import new_run, resumed_run
+from wording import Wording
 
 from distrain.errors import InputError, OutputError, SpecError
 from distrain.jobs.job_view import (
@@ -115,12 +116,14 @@ def test_a_resumed_run_goes_on_with_what_is_there(tmp_path: Path) -> None:
     assert read_summary(RunPaths(root)) == json.loads(json.dumps(summary.to_json()))
 
 
-def test_what_is_no_run_is_refused_and_its_place_named(tmp_path: Path) -> None:
+def test_what_is_no_run_is_refused_and_its_place_named(tmp_path: Path, wording: Wording) -> None:
     with open_run(tmp_path, SPEC, "clicks-1"), pytest.raises(OutputError):
         reopen_run(tmp_path, SPEC)  # another command is at this run
     with pytest.raises(SpecError):
         read_run_and_spec(tmp_path, ["train.no_such_field=1"])
-    with pytest.raises(InputError) as caught:
-        read_run_and_spec(tmp_path / "none")
-    assert caught.value.where["path"] == str(tmp_path / "none" / "run.json")
+    wording.refused(
+        InputError,
+        lambda: read_run_and_spec(tmp_path / "none"),
+        path=str(tmp_path / "none" / "run.json"),
+    )
     assert read_summary(RunPaths(tmp_path)) is None

@@ -2,13 +2,16 @@
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from distributed import Client, Scheduler, Worker
+from distributed import Client, Scheduler
+from monitored import beside, with_workers
 
 from distrain.jobs.spec import parse_spec
 from distrain.jobs.states import JobState
@@ -28,19 +31,12 @@ SPEC = parse_spec(
 ).model_dump(mode="json")
 
 
-def in_scheduler(story: Callable[[Scheduler], Awaitable[None]], num_workers: int = 2) -> None:
-    """Run a story beside a scheduler and its workers."""
-
-    async def run() -> None:
-        async with Scheduler(port=0, dashboard=False, host="127.0.0.1") as scheduler:
-            workers = [Worker(scheduler.address, nthreads=1) for _ in range(num_workers)]
-            await asyncio.gather(*workers)
-            try:
-                await story(scheduler)
-            finally:
-                await asyncio.gather(*(worker.close() for worker in workers))
-
-    asyncio.run(run())
+@asynccontextmanager
+async def new_scheduler(num_workers: int = 2) -> AsyncIterator[Scheduler]:
+    """A scheduler and its workers."""
+    new = Scheduler(port=0, dashboard=False, host="127.0.0.1")
+    async with new as scheduler, with_workers(scheduler, num_workers):
+        yield scheduler
 
 
 async def coordinator_of(scheduler: Scheduler) -> CoordinatorPlugin:
@@ -62,7 +58,9 @@ async def end_of(coordinator: CoordinatorPlugin, *job_ids: str) -> None:
         await asyncio.sleep(0.01)
 
 
-def test_clients_that_come_together_share_one_coordinator(
+@beside(new_scheduler)
+async def test_clients_that_come_together_share_one_coordinator(
+    scheduler: Scheduler,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     started = []
@@ -72,43 +70,38 @@ def test_clients_that_come_together_share_one_coordinator(
         return started[-1]
 
     monkeypatch.setattr(plugin_module, "Lifecycle", lifecycle)
-
-    async def story(scheduler: Scheduler) -> None:
-        first, second = await asyncio.gather(coordinator_of(scheduler), coordinator_of(scheduler))
-        assert first is second
-        assert started == [first.lifecycle]  # no other ticks on, unseen
-        assert scheduler.plugins[PLUGIN_NAME] is first
-        await slots_of(first, 2)
-
-    in_scheduler(story)
+    first, second = await asyncio.gather(coordinator_of(scheduler), coordinator_of(scheduler))
+    assert first is second
+    assert started == [first.lifecycle]  # no other ticks on, unseen
+    assert scheduler.plugins[PLUGIN_NAME] is first
+    await slots_of(first, 2)
 
 
-def test_a_worker_of_another_build_gets_no_rank_and_the_waiting_job_says_why(
+@beside(new_scheduler)
+async def test_a_worker_of_another_build_gets_no_rank_and_the_waiting_job_says_why(
+    scheduler: Scheduler,
     tmp_path: Path,
 ) -> None:
-    async def story(scheduler: Scheduler) -> None:
-        coordinator = await coordinator_of(scheduler)
-        await slots_of(coordinator, 2)
-        older, newer = sorted(scheduler.workers)
-        coordinator.worker_runs(worker=older, build="0.1.0+bother")
-        [slot] = coordinator.lifecycle.slots
-        assert slot.worker == newer
-        spec = {**SPEC, "resources": {**SPEC["resources"], "num_ranks": 2}}
-        coordinator.queue("a", parse_spec(spec), str(tmp_path))
-        why = coordinator.view("a")["why_pending"]
-        assert f"{build()}, such as {older} (0.1.0+bother)" in why
+    coordinator = await coordinator_of(scheduler)
+    await slots_of(coordinator, 2)
+    older, newer = sorted(scheduler.workers)
+    coordinator.worker_runs(worker=older, build="0.1.0+bother")
+    [slot] = coordinator.lifecycle.slots
+    assert slot.worker == newer
+    spec = {**SPEC, "resources": {**SPEC["resources"], "num_ranks": 2}}
+    coordinator.queue("a", parse_spec(spec), str(tmp_path))
+    why = coordinator.view("a")["why_pending"]
+    assert f"{build()}, such as {older} (0.1.0+bother)" in why
 
-        # One of a version that tells nothing is another build, too.
-        del coordinator.builds[older]
-        coordinator._workers_changed()
-        assert "1 more have not reported their build" in coordinator.view("a")["why_pending"]
-        coordinator.handle_stimulus(Cancel("a"))
-        coordinator.worker_runs(worker=older, build=build())
-        assert len(coordinator.lifecycle.slots) == 2
-        coordinator.worker_runs(worker="tcp://127.0.0.1:1", build=build())  # it left meanwhile
-        assert set(coordinator.builds) == {older, newer}
-
-    in_scheduler(story)
+    # One of a version that tells nothing is another build, too.
+    del coordinator.builds[older]
+    coordinator._workers_changed()
+    assert "1 more have not reported their build" in coordinator.view("a")["why_pending"]
+    coordinator.tell(Cancel("a"))
+    coordinator.worker_runs(worker=older, build=build())
+    assert len(coordinator.lifecycle.slots) == 2
+    coordinator.worker_runs(worker="tcp://127.0.0.1:1", build=build())  # it left meanwhile
+    assert set(coordinator.builds) == {older, newer}
 
 
 @pytest.mark.parametrize(
@@ -119,104 +112,97 @@ def test_a_worker_of_another_build_gets_no_rank_and_the_waiting_job_says_why(
         ("no store", "OSError('no port is free')"),
     ],
 )
-def test_a_gang_that_cannot_work_fails_its_job_with_the_cause(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str, told: str
+@beside(new_scheduler)
+async def test_a_gang_that_cannot_work_fails_its_job_with_the_cause(
+    scheduler: Scheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str, told: str
 ) -> None:
     if trouble == "no store":
         broken = Mock(side_effect=OSError("no port is free"))
         monkeypatch.setattr(rendezvous, "make_store", broken)
     clients = Mock(side_effect=Client)
     monkeypatch.setattr(gangs_module, "Client", clients)
-
-    async def story(scheduler: Scheduler) -> None:
-        coordinator = await coordinator_of(scheduler)
-        await scheduler.unregister_worker_plugin(None, SupervisorPlugin.name)
-        for job_id in ("a", "b"):
-            coordinator.queue(job_id, parse_spec(SPEC), str(tmp_path))
-        if trouble == "unreadable report":
-            coordinator.rank_reported("a", 1, {"kind": "from_the_future", "rank": 0})
-        await end_of(coordinator, "a", "b")
-        view = coordinator.view("a")
-        assert view is not None
-        assert (view["state"], view["reason"]) == (JobState.FAILED, "RankFailed")
-        assert told in view["message"]
-        assert len(coordinator.gangs) == 0
-        assert len(scheduler.workers) == 2
-
-    in_scheduler(story)
+    coordinator = await coordinator_of(scheduler)
+    await scheduler.unregister_worker_plugin(None, SupervisorPlugin.name)
+    for job_id in ("a", "b"):
+        coordinator.queue(job_id, parse_spec(SPEC), str(tmp_path))
+    if trouble == "unreadable report":
+        coordinator.rank_reported("a", 1, {"kind": "from_the_future", "rank": 0})
+    await end_of(coordinator, "a", "b")
+    view = coordinator.view("a")
+    assert view is not None
+    assert (view["state"], view["reason"]) == (JobState.FAILED, "RankFailed")
+    assert told in view["message"]
+    assert len(coordinator.gangs) == 0
+    assert len(scheduler.workers) == 2
     assert clients.call_count <= 1, "gangs launched together share one client"
 
 
-def test_a_store_that_opens_after_its_job_ended_is_not_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@beside(new_scheduler)
+async def test_a_store_that_opens_after_its_job_ended_is_not_kept(
+    scheduler: Scheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story(scheduler: Scheduler) -> None:
-        coordinator = await coordinator_of(scheduler)
-        opening, ended = threading.Event(), threading.Event()
-        make = rendezvous.make_store
+    coordinator = await coordinator_of(scheduler)
+    opening, ended = threading.Event(), threading.Event()
+    make = rendezvous.make_store
 
-        def slow(*where: Any) -> Any:
-            opening.set()
-            assert ended.wait(60)
-            return make(*where)
+    def slow(*where: Any) -> Any:
+        opening.set()
+        assert ended.wait(60)
+        return make(*where)
 
-        monkeypatch.setattr(rendezvous, "make_store", slow)
-        monkeypatch.setattr("distrain.scheduler.lifecycle.lifecycle.CANCEL_GRACE_S", 0.0)
-        monkeypatch.setattr("distrain.scheduler.lifecycle.lifecycle.GIVE_UP_S", 0.0)
-        coordinator.queue("a", parse_spec(SPEC), str(tmp_path))
-        assert await asyncio.to_thread(opening.wait, 120)
-        coordinator.handle_stimulus(Cancel("a"))
-        await end_of(coordinator, "a")
-        launches = list(coordinator._tasks)
-        ended.set()
-        await asyncio.gather(*launches)
-        assert coordinator.lifecycle.jobs["a"].state is JobState.CANCELLED
-        assert len(coordinator.gangs) == 0
-
-    in_scheduler(story)
+    monkeypatch.setattr(rendezvous, "make_store", slow)
+    monkeypatch.setattr("distrain.scheduler.lifecycle.lifecycle.CANCEL_GRACE_S", 0.0)
+    monkeypatch.setattr("distrain.scheduler.lifecycle.lifecycle.GIVE_UP_S", 0.0)
+    coordinator.queue("a", parse_spec(SPEC), str(tmp_path))
+    assert await asyncio.to_thread(opening.wait, 120)
+    coordinator.tell(Cancel("a"))
+    await end_of(coordinator, "a")
+    launches = list(coordinator._tasks)
+    ended.set()
+    await asyncio.gather(*launches)
+    assert coordinator.lifecycle.jobs["a"].state is JobState.CANCELLED
+    assert len(coordinator.gangs) == 0
 
 
-def test_a_mistake_in_the_coordinator_is_logged_and_harms_no_other_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@beside(partial(new_scheduler, num_workers=0))
+async def test_a_mistake_in_the_coordinator_is_logged_and_harms_no_other_job(
+    scheduler: Scheduler,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def story(scheduler: Scheduler) -> None:
-        coordinator = await coordinator_of(scheduler)
-        handle = coordinator.lifecycle.handle
+    coordinator = await coordinator_of(scheduler)
+    handle = coordinator.lifecycle.handle
 
-        def broken(stimulus: object, now_s: float) -> Any:
-            if isinstance(stimulus, Cancel) and stimulus.job_id == "bad":
-                raise RuntimeError("a mistake")
-            return handle(stimulus, now_s)  # type: ignore[arg-type]
+    def broken(stimulus: object, now_s: float) -> Any:
+        if isinstance(stimulus, Cancel) and stimulus.job_id == "bad":
+            raise RuntimeError("a mistake")
+        return handle(stimulus, now_s)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(coordinator.lifecycle, "handle", broken)
-        coordinator.queue("good", parse_spec(SPEC), str(tmp_path))
-        coordinator.handle_stimulus(Cancel("bad"))
-        coordinator.handle_stimulus(Cancel("good"))
-        await asyncio.wait_for(end_of(coordinator, "good"), 120)
-        assert coordinator.lifecycle.jobs["good"].state is JobState.CANCELLED
-
-    in_scheduler(story, num_workers=0)
+    monkeypatch.setattr(coordinator.lifecycle, "handle", broken)
+    coordinator.queue("good", parse_spec(SPEC), str(tmp_path))
+    coordinator.tell(Cancel("bad"))
+    coordinator.tell(Cancel("good"))
+    await asyncio.wait_for(end_of(coordinator, "good"), 120)
+    assert coordinator.lifecycle.jobs["good"].state is JobState.CANCELLED
     told = [r for r in caplog.records if r.name == "distrain.coordinator"]
     assert ["the coordinator failed on Cancel" in r.getMessage() for r in told] == [True]
     assert told[0].exc_info is not None
 
 
-def test_the_oldest_jobs_that_ended_are_forgotten_everywhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@beside(partial(new_scheduler, num_workers=0))
+async def test_the_oldest_jobs_that_ended_are_forgotten_everywhere(
+    scheduler: Scheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plugin_module, "KEPT_JOBS", 3)
-
-    async def story(scheduler: Scheduler) -> None:
-        coordinator = await coordinator_of(scheduler)
-        coordinator.queue("waits", parse_spec(SPEC), str(tmp_path))
-        for number in range(5):
-            coordinator.queue(f"ended-{number}", parse_spec(SPEC), str(tmp_path))
-            coordinator.handle_stimulus(Cancel(f"ended-{number}"))
-        coordinator.queue("last", parse_spec(SPEC), str(tmp_path))
-        kept = ["waits", "ended-2", "ended-3", "ended-4", "last"]
-        assert list(coordinator.lifecycle.jobs) == kept
-        assert list(coordinator.collectors) == list(coordinator.histories) == kept
-        limits = {j: c.entries.limit_bytes for j, c in coordinator.collectors.items()}
-        assert limits["ended-4"] == plugin_module.ENDED_PROGRESS_BYTES < limits["waits"]
-
-    in_scheduler(story, num_workers=0)
+    coordinator = await coordinator_of(scheduler)
+    coordinator.queue("waits", parse_spec(SPEC), str(tmp_path))
+    for number in range(5):
+        coordinator.queue(f"ended-{number}", parse_spec(SPEC), str(tmp_path))
+        coordinator.tell(Cancel(f"ended-{number}"))
+    coordinator.queue("last", parse_spec(SPEC), str(tmp_path))
+    kept = ["waits", "ended-2", "ended-3", "ended-4", "last"]
+    assert list(coordinator.lifecycle.jobs) == kept
+    assert list(coordinator.collectors) == list(coordinator.histories) == kept
+    limits = {j: c.entries.limit_bytes for j, c in coordinator.collectors.items()}
+    assert limits["ended-4"] == plugin_module.ENDED_PROGRESS_BYTES < limits["waits"]

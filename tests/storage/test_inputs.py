@@ -2,6 +2,7 @@ import os
 import traceback
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import fsspec
 import pytest
@@ -139,10 +140,10 @@ def test_whatever_a_filesystem_says_becomes_a_data_error(look, path):
 
 
 def test_a_filesystem_whose_package_is_missing_names_the_package(monkeypatch, wording):
-    def refuse(*args, **options):
-        raise ImportError("Install s3fs to access S3")
-
-    monkeypatch.setattr("fsspec.core.get_filesystem_class", refuse)
+    monkeypatch.setattr(
+        "fsspec.core.get_filesystem_class",
+        Mock(side_effect=ImportError("Install s3fs to access S3")),
+    )
     wording.refused(
         DataError, lambda: list_inputs("s3://bucket/x"), lambda: open_input("s3://bucket/x")
     )
@@ -169,10 +170,7 @@ def test_urls_stay_urls(memory, wording):
 
 
 def test_a_file_that_may_not_be_read_is_told(tree, monkeypatch, wording):
-    def refuse(*args, **options):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("fsspec.open", refuse)
+    monkeypatch.setattr("fsspec.open", Mock(side_effect=PermissionError(13, "Permission denied")))
     wording.refused(DataError, lambda: open_input(str(tree / "day_0.parquet")))
 
 

@@ -1,6 +1,7 @@
 """Small trainings whose state tests save and load."""
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -28,14 +29,26 @@ SCHEMA = Schema(
         ColumnSchema("x", "float32", (Tags.CONTINUOUS,)),
     )
 )
+SHARED_TABLE = SCHEMA.with_columns(
+    replace(SCHEMA["a"], cardinality=300),
+    replace(SCHEMA["e"], properties={"domain": "a"}),
+)
+"""Columns "a" and "e" look up one table."""
 SPEC = MlpSpec(embedding_dim=None, hidden=(3,))
 MIXED = ("row_wise", "replicated", "replicated", "row_wise", "row_wise")
 
 
-def new_state(kind="adam", placements=("replicated",) * 5, peers=None, seed=0, dtype=torch.float32):
+def new_state(
+    kind="adam",
+    placements=("replicated",) * 5,
+    peers=None,
+    seed=0,
+    dtype=torch.float32,
+    schema=SCHEMA,
+):
     """The state of a rank; it has all of the peers' shapes, and needs no process group."""
     tables = partial(EmbeddingCollection, placements=placements, peers=peers, dtype=dtype)
-    model = build_model(SCHEMA, SPEC, seed=seed, make_tables=tables)
+    model = build_model(schema, SPEC, seed=seed, make_tables=tables)
     of_torch = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}.get(kind, torch.optim.Adagrad)
     dense = _without_compiler(of_torch)(model.dense.parameters(), lr=0.1)  # it takes a rank seconds
     return TrainingState(model, SparseOptimizer(model.embeddings, kind), dense)
@@ -87,7 +100,6 @@ def save_together(place, states, rank_tensors=None, **options):
     saving = {"step": 1, "attempt": 1, "values": {}, "auc": None, "wait": True}
     saving |= {key: options.pop(key) for key in list(options) if key in saving}
     board = RankStore()
-    told = [None] * len(states)
 
     def save(rank):
         writer = CheckpointWriter(
@@ -106,14 +118,12 @@ def save_together(place, states, rank_tensors=None, **options):
             saving["auc"],
             wait=saving["wait"],
         )
-        told[rank] = writer.wait(20.0)
+        told = writer.wait(20.0)
         writer.close()
+        return told
 
-    threads = [threading.Thread(target=save, args=(rank,)) for rank in range(len(states))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(len(states)) as threads:
+        told = list(threads.map(save, range(len(states))))
     return told, reports
 
 

@@ -14,39 +14,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-
-class TypeId(enum.IntEnum):
-    BOOL8 = 0
-    INT8 = 1
-    INT16 = 2
-    INT32 = 3
-    INT64 = 4
-    UINT8 = 5
-    UINT16 = 6
-    UINT32 = 7
-    UINT64 = 8
-    FLOAT32 = 9
-    FLOAT64 = 10
-    TIMESTAMP_DAYS = 11
-    TIMESTAMP_MILLISECONDS = 12
-    STRING = 13
-
-
-_TYPE_IDS = {
-    pa.bool_(): TypeId.BOOL8,
-    pa.int8(): TypeId.INT8,
-    pa.int16(): TypeId.INT16,
-    pa.int32(): TypeId.INT32,
-    pa.int64(): TypeId.INT64,
-    pa.uint8(): TypeId.UINT8,
-    pa.uint16(): TypeId.UINT16,
-    pa.uint32(): TypeId.UINT32,
-    pa.uint64(): TypeId.UINT64,
-    pa.float32(): TypeId.FLOAT32,
-    pa.float64(): TypeId.FLOAT64,
-    pa.date32(): TypeId.TIMESTAMP_DAYS,
-    pa.string(): TypeId.STRING,
+_TYPES = {
+    "BOOL8": pa.bool_(),
+    "INT8": pa.int8(),
+    "INT16": pa.int16(),
+    "INT32": pa.int32(),
+    "INT64": pa.int64(),
+    "UINT8": pa.uint8(),
+    "UINT16": pa.uint16(),
+    "UINT32": pa.uint32(),
+    "UINT64": pa.uint64(),
+    "FLOAT32": pa.float32(),
+    "FLOAT64": pa.float64(),
+    "TIMESTAMP_DAYS": pa.date32(),
 }
+_TYPE_IDS = enum.IntEnum("TypeId", list(_TYPES))  # type: ignore[misc]
 _PADDING = b"\xff" * 8  # a buffer may be larger than its values
 
 
@@ -58,8 +40,8 @@ class Column:
         return len(self._values)
 
     def type(self) -> Any:
-        kind = self._values.type
-        return SimpleNamespace(id=lambda: _TYPE_IDS[kind])
+        (name,) = (name for name, kind in _TYPES.items() if kind == self._values.type)
+        return SimpleNamespace(id=lambda: _TYPE_IDS[name])
 
     def null_count(self) -> int:
         return int(self._values.null_count)
@@ -74,43 +56,44 @@ class Column:
         if filled.null_count:
             some = True if pa.types.is_boolean(filled.type) else 77
             filled = filled.fill_null(some)
-        raw = np.ascontiguousarray(filled.to_numpy(zero_copy_only=False)).tobytes()
-        return np.frombuffer(bytearray(raw + _PADDING), np.uint8)
+        return _buffer(filled.to_numpy(zero_copy_only=False))
 
     def null_mask(self) -> np.ndarray | None:
-        if not self._values.null_count:
-            return None
         valid = self._values.is_valid().to_numpy(zero_copy_only=False)
-        raw = np.packbits(valid, bitorder="little").tobytes()
-        return np.frombuffer(bytearray(raw + _PADDING), np.uint8)
+        return _buffer(np.packbits(valid, bitorder="little"))
 
 
-class _Builder:
+def _buffer(values: np.ndarray) -> np.ndarray:
+    return np.frombuffer(bytearray(values.tobytes() + _PADDING), np.uint8)
+
+
+class _Options:
+    """Its own builder."""
+
     def __init__(self, file: str):
-        self._options = SimpleNamespace(file=file, names=None, row_groups=None)
+        self.file = file
 
-    def use_pandas_metadata(self, value: bool) -> _Builder:
+    def use_pandas_metadata(self, value: bool) -> _Options:
         assert value is False, "index columns would be added"
         return self
 
-    def column_names(self, names: list[str]) -> _Builder:
-        self._options.names = names
+    def column_names(self, names: list[str]) -> _Options:
+        self.names = names
         return self
 
-    def build(self) -> Any:
-        self._options.set_row_groups = lambda groups: setattr(self._options, "row_groups", groups)
-        return self._options
+    def build(self) -> _Options:
+        return self
+
+    def set_row_groups(self, groups: list[list[int]]) -> None:
+        [[self.group]] = groups
 
 
-def _read_parquet(
-    options: Any, stream: Any = None, mr: Any = None, parquet_metadatas: Any = None
-) -> Any:
+def _read_parquet(options: _Options, stream: Any, parquet_metadatas: list[Any]) -> Any:
     assert len(stream.__cuda_stream__()) == 2
-    [[group]] = options.row_groups
     [metadata] = parquet_metadatas
     # As Arrow does, and cuDF by default, a column that is missing is left out.
     table = pq.ParquetFile(options.file, metadata=metadata.arrow).read_row_group(
-        group, columns=options.names
+        options.group, columns=options.names
     )
     columns = tuple(Column(pa.concat_arrays(column.chunks)) for column in table.columns)
     return SimpleNamespace(columns=columns, column_names=lambda: table.column_names)
@@ -140,11 +123,11 @@ def _source_info(sources: list[str]) -> str:
 
 
 pylibcudf = SimpleNamespace(
-    TypeId=TypeId,
+    TypeId=_TYPE_IDS,
     io=SimpleNamespace(
         SourceInfo=_source_info,
         parquet=SimpleNamespace(
-            ParquetReaderOptions=SimpleNamespace(builder=_Builder), read_parquet=_read_parquet
+            ParquetReaderOptions=SimpleNamespace(builder=_Options), read_parquet=_read_parquet
         ),
         parquet_metadata=SimpleNamespace(read_parquet_footers=_read_parquet_footers),
     ),

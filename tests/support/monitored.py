@@ -1,13 +1,16 @@
 """A real scheduler with the monitor in this process, and jobs that are told, not run."""
 
 import asyncio
+import functools
+import inspect
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import numpy as np
-from distributed import Scheduler
+from distributed import Scheduler, Worker
 from tornado.httpclient import AsyncHTTPClient, HTTPResponse
 
 from distrain.jobs.assignment import Slot
@@ -116,14 +119,47 @@ def metrics_state(rows: int = 100) -> dict[str, Any]:
     return metrics.to_json()
 
 
-def on_site(story: Callable[[Site], Awaitable[None]], *, dashboard: bool = False) -> None:
-    """Run a story beside a scheduler that was started with the preload."""
+World = Callable[[], AbstractAsyncContextManager[Any]]
 
-    async def run() -> None:
-        async with with_preload(dashboard=dashboard) as scheduler:
-            await story(Site(scheduler))
 
-    asyncio.run(run())
+def beside(world: World) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
+    """Make a test of an async function whose first argument is what the world yields.
+
+    All further arguments are fixtures, which are set up before the world.
+    """
+
+    def decorated(story: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+        @functools.wraps(story)
+        def test(**fixtures: Any) -> None:
+            async def run() -> None:
+                async with world() as found:
+                    await story(found, **fixtures)
+
+            asyncio.run(run())
+
+        _, *others = inspect.signature(story).parameters.values()
+        test.__signature__ = inspect.Signature(others)  # type: ignore[attr-defined]
+        return test
+
+    return decorated
+
+
+@asynccontextmanager
+async def new_site(*, dashboard: bool = False) -> AsyncIterator[Site]:
+    """A scheduler that was started with the preload."""
+    async with with_preload(dashboard=dashboard) as scheduler:
+        yield Site(scheduler)
+
+
+@asynccontextmanager
+async def with_workers(scheduler: Scheduler, num_workers: int) -> AsyncIterator[None]:
+    """Workers of one thread each, in this loop."""
+    workers = [Worker(scheduler.address, nthreads=1) for _ in range(num_workers)]
+    await asyncio.gather(*workers)
+    try:
+        yield
+    finally:
+        await asyncio.gather(*(worker.close() for worker in workers))
 
 
 def with_preload(**options: Any) -> Scheduler:

@@ -87,16 +87,6 @@ class Hosts:
         """Put it back."""
         ip("link", "set", f"distrain-v{host}", "up")
 
-    def part(self) -> None:
-        """Have the two hosts not reach each other, while both reach this one."""
-        for name, other in zip(self.names, reversed(self.addresses), strict=True):
-            ip("-n", name, "route", "add", "blackhole", f"{other}/32")
-
-    def join(self) -> None:
-        """Undo that."""
-        for name, other in zip(self.names, reversed(self.addresses), strict=True):
-            ip("-n", name, "route", "del", "blackhole", f"{other}/32")
-
     def _remove(self) -> None:
         for words in (
             *(("netns", "del", name) for name in self.names),

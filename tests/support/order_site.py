@@ -1,13 +1,12 @@
 """A real scheduler with the preload, and a service that talks to it over HTTP as services do."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from distributed import Worker
-from monitored import Site, with_preload
+from monitored import Site, with_preload, with_workers
 
 from distrain.jobs.spec import parse_spec
 from distrain.scheduler.lifecycle.messages import Tick
@@ -51,24 +50,8 @@ def no_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
 
 
-def on_order_site(
-    story: Callable[[OrderSite], Awaitable[None]],
-    *,
-    num_workers: int = 0,
-    folder: Path | None = None,
-) -> None:
-    """Run a story beside a scheduler that was started with the preload."""
-
-    async def run() -> None:
-        async with with_preload() as scheduler:
-            workers = [
-                Worker(scheduler.address, nthreads=1, local_directory=str(folder))
-                for _ in range(num_workers)
-            ]
-            await asyncio.gather(*workers)
-            try:
-                await story(OrderSite(scheduler))
-            finally:
-                await asyncio.gather(*(worker.close() for worker in workers))
-
-    asyncio.run(run())
+@asynccontextmanager
+async def new_order_site(*, num_workers: int = 0) -> AsyncIterator[OrderSite]:
+    """A scheduler that was started with the preload, and workers of it."""
+    async with with_preload() as scheduler, with_workers(scheduler, num_workers):
+        yield OrderSite(scheduler)

@@ -6,6 +6,7 @@ from unittest.mock import Mock
 import dask
 import distributed  # before its settings are changed, or they would go with the change
 import pytest
+from wording import Wording
 
 from distrain.errors import ClusterError
 from distrain.version import build
@@ -53,12 +54,11 @@ def test_what_the_caller_does_with_a_cluster_is_not_told_as_one_that_did_not_sta
 
 
 def test_a_machine_that_can_hold_no_cluster_is_refused_before_anything_starts(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wording: Wording
 ) -> None:
-    def started(**_: object) -> None:
-        raise AssertionError("it was started")
-
-    monkeypatch.setattr(distributed, "LocalCluster", started)
+    monkeypatch.setattr(
+        distributed, "LocalCluster", Mock(side_effect=AssertionError("it was started"))
+    )
     for place in (tmp_path / "missing", Path("/proc")):
         monkeypatch.setattr(local, "SHARED_MEMORY", str(place))
         with pytest.raises(ClusterError):
@@ -69,9 +69,7 @@ def test_a_machine_that_can_hold_no_cluster_is_refused_before_anything_starts(
 
     for error in (OSError(101, "Network is unreachable"), TimeoutError("timed out")):
         monkeypatch.setattr("socket.create_connection", Mock(side_effect=error))
-        with pytest.raises(ClusterError) as caught:
-            check_cluster(ClusterRequest(num_workers=1))
-        assert "resources.backend=inline" in (caught.value.hint or "")
+        wording.refused(ClusterError, lambda: check_cluster(ClusterRequest(num_workers=1)))
 
 
 def test_workers_of_changed_source_are_an_error_and_not_waited_for() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -22,12 +23,10 @@ def test_interfaces_that_cannot_be_listed_are_not_taken_for_a_place_that_cannot_
         plugins={SupervisorPlugin.name: None},
         batched_send=sent.append,
     )
-
-    def no_interfaces(_: str) -> str:
-        raise OSError("interfaces cannot be listed")
-
     monkeypatch.setattr(supervisor, "get_worker", lambda: worker)
-    monkeypatch.setattr(supervisor, "choose_interface", no_interfaces)
+    monkeypatch.setattr(
+        supervisor, "choose_interface", Mock(side_effect=OSError("interfaces cannot be listed"))
+    )
     with pytest.raises(OSError, match="cannot be listed"):  # which the coordinator reports
         asyncio.run(supervise(RANK.dumps()))
     assert sent == []

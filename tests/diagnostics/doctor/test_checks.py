@@ -1,5 +1,7 @@
 """What the doctor makes of one machine and a folder."""
 
+from unittest.mock import Mock
+
 import torch
 
 from distrain.diagnostics.check import Check, CheckVerdict
@@ -26,12 +28,12 @@ def test_a_missing_and_a_broken_package_say_how_to_mend_them(monkeypatch):
     missing = by_name(check_machine())["no-such-package-anywhere"]
     assert missing.verdict is CheckVerdict.FAIL
     assert missing.mend == "pip install no-such-package-anywhere"
-
-    def broken(name):
-        raise OSError("libfoo.so: cannot open shared object file")
-
     monkeypatch.setattr(checks, "NEEDED", ("numpy",))
-    monkeypatch.setattr(checks, "import_module", broken)
+    monkeypatch.setattr(
+        checks,
+        "import_module",
+        Mock(side_effect=OSError("libfoo.so: cannot open shared object file")),
+    )
     found = by_name(check_machine())["numpy"]
     assert (found.verdict, found.mend) == (CheckVerdict.FAIL, "pip install -U numpy")
     assert "libfoo.so" in found.detail
@@ -78,14 +80,11 @@ def test_what_is_so_of_a_machine_is_told(monkeypatch, wording):
 
 
 def test_a_look_that_fails_is_a_finding_and_the_others_go_on(monkeypatch):
-    def broken():
-        raise RuntimeError("no luck")
-
     monkeypatch.setattr(checks, "NEEDED", ())
     before = len(list(check_machine()))
     for look in ("_same_dask", "_cores", "_memory", "_shared_memory", "_gpus"):
         with monkeypatch.context() as patch:
-            patch.setattr(checks, look, broken)
+            patch.setattr(checks, look, Mock(side_effect=RuntimeError("no luck")))
             found = list(check_machine())
         assert len(found) == before
         (odd,) = [check for check in found if "no luck" in check.detail]

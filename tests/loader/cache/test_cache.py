@@ -162,7 +162,7 @@ def runs_of(path):
 
 
 @pytest.mark.parametrize("lengths", [[4, -1, 1], [1, 1, 1], [3, 1, 1], [2**31 - 1, 1, 4]])
-def test_lengths_made_to_mislead_are_refused_whatever_their_checksum(tmp_path, lengths):
+def test_lengths_made_to_mislead_are_refused_whatever_their_checksum(tmp_path, lengths, wording):
     items = WantedColumn("tags", "id", 1000, is_list=True)
     lists = Mock()
     lists.value_lengths.return_value = pa.array(lengths, pa.int32())
@@ -171,9 +171,11 @@ def test_lengths_made_to_mislead_are_refused_whatever_their_checksum(tmp_path, l
     entry.add(DecodedColumns((), (lists,), 0))
     entry.finish()
     entry.close()
-    with pytest.raises(DataError) as caught:
-        list(EntryFile(str(tmp_path / "a.rows"), [items], 3).read(0))
-    assert caught.value.where == {"file": str(tmp_path / "a.rows")}
+    wording.refused(
+        DataError,
+        lambda: list(EntryFile(str(tmp_path / "a.rows"), [items], 3).read(0)),
+        file=str(tmp_path / "a.rows"),
+    )
 
 
 def test_of_a_damaged_entry_whole_columns_are_used_and_the_rest_is_read(source, tmp_path):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
+from wording import Wording
 
 from distrain.errors import DataError
 from distrain.jobs.spec.row_filter import parse_filter
@@ -24,12 +24,12 @@ def test_folders_of_partition_values_are_data_whatever_the_name_begins_with(tmp_
         assert found == {"_day=3", "day=4"}
 
 
-def test_a_column_that_a_file_has_twice_is_named(tmp_path: Path) -> None:
+def test_a_column_that_a_file_has_twice_is_named(tmp_path: Path, wording: Wording) -> None:
     values = pa.array([1.0, 2.0], pa.float32())
     pq.write_table(pa.table([values, values], ["x", "x"]), tmp_path / "a.parquet")
-    with pytest.raises(DataError) as refused:
-        read_footers([str(tmp_path)], SCHEMA, need_label=False)
-    assert refused.value.where["columns"] == "x"
+    wording.refused(
+        DataError, lambda: read_footers([str(tmp_path)], SCHEMA, need_label=False), columns="x"
+    )
 
 
 def test_one_value_in_parentheses_is_a_list_of_one() -> None:

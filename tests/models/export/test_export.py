@@ -6,6 +6,7 @@ import resource
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -202,10 +203,9 @@ def saved(tmp_path):
 
 
 def test_a_folder_appears_whole_or_not_at_all(saved, tmp_path, monkeypatch, wording):
-    def cannot_follow(_):
-        raise RuntimeError("a block that torch cannot follow")
-
-    monkeypatch.setattr(export, "export_program", cannot_follow)
+    monkeypatch.setattr(
+        export, "export_program", Mock(side_effect=RuntimeError("a block that torch cannot follow"))
+    )
     wording.refused(ModelError, lambda: write_export(tmp_path / "out", saved, "torch"))
     monkeypatch.setattr(export, "export_program", lambda _: None)
     monkeypatch.setattr(torch.export, "save", lambda _, file: file.write(bytes(5000)))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
-from monitored import Site, on_site, steps_done
+from monitored import Site, beside, new_site, steps_done
 
 from distrain.jobs.api_answers import utc
 from distrain.jobs.events import RankExited, RankFinished, RankStopped
@@ -20,183 +20,171 @@ from distrain.scheduler.lifecycle.job import Job
 from distrain.scheduler.lifecycle.messages import Cancel, Submit, Tick
 
 
-def test_a_job_is_shown_with_its_ranks() -> None:
-    async def story(site: Site) -> None:
-        site.submit("old")
-        site.submit("a", tags={"team": "ads"})
-        for step in (10, 20):
-            site.step("a", step)
-        listed = (await site.json("/distrain/v1/jobs"))["jobs"]
-        assert [job["id"] for job in listed] == ["a", "old"]
-        job = await site.json("/distrain/v1/jobs/a")
-        assert listed[0] == {name: job[name] for name in listed[0]}
-        over_comm = site.scheduler.handlers["distrain_request"]  # Dask's call answers the same
-        assert json.loads(over_comm("GET", "/v1/jobs/a", "", b"")["text"]) == job
-        head = await site.get("/distrain/v1/jobs/a", method="HEAD")
-        assert (head.code, head.body) == (200, b"")
-        expected = {
-            "name": "test", "tags": {"team": "ads"}, "state": "running", "attempt": 1,
-            "num_ranks": 2, "step": 20, "num_steps": 100, "epoch": 0, "rows_total": 400,
-            "total_rows": 10_000, "stall_mean_pct": pytest.approx((12.5 + 25.0) / 2),
-            "elapsed_s": 2.0,
-            "rows_per_s": pytest.approx(200.0), "eta_s": pytest.approx(9_600 / 200),
-            "run_dir": "runs/a", "restarts": 0, "checkpoints": 0, "reader": "arrow: it is a test",
-            "slowest": {"rank": 1, "step_time_s": 0.1, "median_step_time_s": pytest.approx(0.075)},
-        }  # fmt: skip
-        assert {name: job[name] for name in expected} == expected
-        assert job["spec"]["resources"]["num_ranks"] == 2
-        rank = job["ranks"][1]
-        assert (rank["pid"], rank["host"], rank["worker"]) == (1001, "host-1", "tcp://a-1:1")
-        assert (rank["step"], rank["doing"], rank["gpu"]) == (20, "forward_backward", None)
-        assert rank["rows_per_s"] == pytest.approx(1000.0)
-        assert rank["total_seconds"]["data_wait"] == pytest.approx(0.5)
-        assert [m["text"] for m in job["timeline"]] == ["pending", "starting", "running"]
-
-    on_site(story)
+@beside(new_site)
+async def test_a_job_is_shown_with_its_ranks(site: Site) -> None:
+    site.submit("old")
+    site.submit("a", tags={"team": "ads"})
+    for step in (10, 20):
+        site.step("a", step)
+    listed = (await site.json("/distrain/v1/jobs"))["jobs"]
+    assert [job["id"] for job in listed] == ["a", "old"]
+    job = await site.json("/distrain/v1/jobs/a")
+    assert listed[0] == {name: job[name] for name in listed[0]}
+    over_comm = site.scheduler.handlers["distrain_request"]  # Dask's call answers the same
+    assert json.loads(over_comm("GET", "/v1/jobs/a", "", b"")["text"]) == job
+    head = await site.get("/distrain/v1/jobs/a", method="HEAD")
+    assert (head.code, head.body) == (200, b"")
+    expected = {
+        "name": "test", "tags": {"team": "ads"}, "state": "running", "attempt": 1,
+        "num_ranks": 2, "step": 20, "num_steps": 100, "epoch": 0, "rows_total": 400,
+        "total_rows": 10_000, "stall_mean_pct": pytest.approx((12.5 + 25.0) / 2),
+        "elapsed_s": 2.0,
+        "rows_per_s": pytest.approx(200.0), "eta_s": pytest.approx(9_600 / 200),
+        "run_dir": "runs/a", "restarts": 0, "checkpoints": 0, "reader": "arrow: it is a test",
+        "slowest": {"rank": 1, "step_time_s": 0.1, "median_step_time_s": pytest.approx(0.075)},
+    }  # fmt: skip
+    assert {name: job[name] for name in expected} == expected
+    assert job["spec"]["resources"]["num_ranks"] == 2
+    rank = job["ranks"][1]
+    assert (rank["pid"], rank["host"], rank["worker"]) == (1001, "host-1", "tcp://a-1:1")
+    assert (rank["step"], rank["doing"], rank["gpu"]) == (20, "forward_backward", None)
+    assert rank["rows_per_s"] == pytest.approx(1000.0)
+    assert rank["total_seconds"]["data_wait"] == pytest.approx(0.5)
+    assert [m["text"] for m in job["timeline"]] == ["pending", "starting", "running"]
 
 
-def test_curves_come_piece_by_piece() -> None:
-    async def story(site: Site) -> None:
-        path = "/distrain/v1/jobs/a/curves"
-        site.submit("a")
-        site.step("a", 10)
-        first = await site.json(path)
-        assert first["restart"]
-        assert (first["train"]["step"], first["train"]["rows_total"]) == ([10], [200])
-        assert first["ranks"]["1"]["step_time_s"] == [0.1]
-        nothing = await site.json(f"{path}?since={first['cursor']}")
-        assert (nothing["restart"], nothing["train"]["step"]) == (False, [])
-        site.step("a", 20)
-        more = await site.json(f"{path}?since={first['cursor']}")
-        assert (more["restart"], more["train"]["step"]) == (False, [20])
-        assert more["ranks"]["0"]["step"] == [20]
-        assert more["valid"]["auc"] == []
-        site.coordinator._forget("a")  # and submitted again
-        site.submit("a")
-        replaced = await site.json(f"{path}?since={more['cursor']}")
-        assert (replaced["restart"], replaced["train"]["step"]) == (True, [])
-
-    on_site(story)
+@beside(new_site)
+async def test_curves_come_piece_by_piece(site: Site) -> None:
+    path = "/distrain/v1/jobs/a/curves"
+    site.submit("a")
+    site.step("a", 10)
+    first = await site.json(path)
+    assert first["restart"]
+    assert (first["train"]["step"], first["train"]["rows_total"]) == ([10], [200])
+    assert first["ranks"]["1"]["step_time_s"] == [0.1]
+    nothing = await site.json(f"{path}?since={first['cursor']}")
+    assert (nothing["restart"], nothing["train"]["step"]) == (False, [])
+    site.step("a", 20)
+    more = await site.json(f"{path}?since={first['cursor']}")
+    assert (more["restart"], more["train"]["step"]) == (False, [20])
+    assert more["ranks"]["0"]["step"] == [20]
+    assert more["valid"]["auc"] == []
+    site.coordinator._forget("a")  # and submitted again
+    site.submit("a")
+    replaced = await site.json(f"{path}?since={more['cursor']}")
+    assert (replaced["restart"], replaced["train"]["step"]) == (True, [])
 
 
-def test_a_job_that_ends_is_shown_until_it_is_forgotten() -> None:
-    async def story(site: Site) -> None:
-        site.submit("good")
-        site.submit("bad")
-        site.step("good", 10)
-        for rank in range(2):
-            site.tell("good", RankFinished(rank, 10, 100, 1.0, {}))
-            site.tell("good", RankExited(rank, 0, stopped=False))
-        site.coordinator.handle_stimulus(Cancel("bad"))
-        for rank in range(2):
-            site.tell("bad", RankStopped(rank, 0, saved=False))
-            site.tell("bad", RankExited(rank, 0, stopped=True))
-        jobs = {job["id"]: job for job in (await site.json("/distrain/v1/jobs"))["jobs"]}
-        assert jobs["good"]["state"] == "succeeded"
-        assert jobs["good"]["rows_per_s"] == pytest.approx(200.0), "of the whole run"
-        assert jobs["bad"]["rows_per_s"] is None
-        assert (jobs["bad"]["state"], jobs["bad"]["reason"]) == ("cancelled", "Cancelled")
-        texts = [m["text"] for m in (await site.json("/distrain/v1/jobs/bad"))["timeline"]]
-        assert [text.partition(":")[0] for text in texts[-2:]] == ["stopping", "cancelled"]
-        site.coordinator._forget("good")
-        assert await site.json("/distrain/v1/jobs/good", 404)
-        assert list(site.coordinator.histories) == ["bad"]
-
-    on_site(story)
+@beside(new_site)
+async def test_a_job_that_ends_is_shown_until_it_is_forgotten(site: Site) -> None:
+    site.submit("good")
+    site.submit("bad")
+    site.step("good", 10)
+    for rank in range(2):
+        site.tell("good", RankFinished(rank, 10, 100, 1.0, {}))
+        site.tell("good", RankExited(rank, 0, stopped=False))
+    site.coordinator.tell(Cancel("bad"))
+    for rank in range(2):
+        site.tell("bad", RankStopped(rank, 0, saved=False))
+        site.tell("bad", RankExited(rank, 0, stopped=True))
+    jobs = {job["id"]: job for job in (await site.json("/distrain/v1/jobs"))["jobs"]}
+    assert jobs["good"]["state"] == "succeeded"
+    assert jobs["good"]["rows_per_s"] == pytest.approx(200.0), "of the whole run"
+    assert jobs["bad"]["rows_per_s"] is None
+    assert (jobs["bad"]["state"], jobs["bad"]["reason"]) == ("cancelled", "Cancelled")
+    texts = [m["text"] for m in (await site.json("/distrain/v1/jobs/bad"))["timeline"]]
+    assert [text.partition(":")[0] for text in texts[-2:]] == ["stopping", "cancelled"]
+    site.coordinator._forget("good")
+    assert await site.json("/distrain/v1/jobs/good", 404)
+    assert list(site.coordinator.histories) == ["bad"]
 
 
-def test_a_history_that_fails_harms_nobody(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@beside(new_site)
+async def test_a_history_that_fails_harms_nobody(
+    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story(site: Site) -> None:
-        site.submit("a")
-        history = site.coordinator.histories["a"]
-        monkeypatch.setattr(history, "observe", broken)
-        site.step("a", 10)
-        view = site.coordinator.view("a")
-        assert view is not None
-        assert view["next_record"] == history.num_entries == 2  # it began, and a record
-        assert history.last_train is not None, "the record is kept, though not the reports"
-        with monkeypatch.context() as patch:
-            patch.setattr(history, "take", broken)
-            site.step("a", 20)
-        site.step("a", 30)
-        assert history.last_train.step == 30, "an entry that failed does not hold up later ones"
-        for rank in range(2):
-            site.tell("a", RankFinished(rank, 30, 100, 1.0, {}))
-            site.tell("a", RankExited(rank, 0, stopped=False))
-        await assert_ended(site, "a", "succeeded", ["pending", "starting", "running", "succeeded"])
-
-    on_site(story)
+    site.submit("a")
+    history = site.coordinator.histories["a"]
+    monkeypatch.setattr(history, "observe", broken)
+    site.step("a", 10)
+    view = site.coordinator.view("a")
+    assert view is not None
+    assert view["next_record"] == history.num_entries == 2  # it began, and a record
+    assert history.last_train is not None, "the record is kept, though not the reports"
+    with monkeypatch.context() as patch:
+        patch.setattr(history, "take", broken)
+        site.step("a", 20)
+    site.step("a", 30)
+    assert history.last_train.step == 30, "an entry that failed does not hold up later ones"
+    for rank in range(2):
+        site.tell("a", RankFinished(rank, 30, 100, 1.0, {}))
+        site.tell("a", RankExited(rank, 0, stopped=False))
+    await assert_ended(site, "a", "succeeded", ["pending", "starting", "running", "succeeded"])
     assert num_failures_logged(caplog) == 2, "one for each of the two places"
 
 
 @pytest.mark.parametrize("where", ["stop", "end of the attempt", "end of the job", "summary"])
-def test_an_instruction_that_fails_stays_out_of_the_history(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str
+@beside(new_site)
+async def test_an_instruction_that_fails_stays_out_of_the_history(
+    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str
 ) -> None:
-    async def story(site: Site) -> None:
-        site.submit("a")
-        site.queue("waits")
-        site.step("a", 10)
-        gangs, recordings = site.coordinator.gangs, site.coordinator.recordings
-        whose, name = {
-            "stop": (gangs, "command"),
-            "end of the attempt": (gangs, "end"),
-            "end of the job": (recordings, "end_job"),
-            "summary": (recordings, "advance"),
-        }[where]
-        monkeypatch.setattr(whose, name, broken)
-        site.coordinator.handle_stimulus(Cancel("waits"))
-        site.coordinator.handle_stimulus(Cancel("a"))
-        for rank in range(2):
-            site.tell("a", RankExited(rank, 0, stopped=True))
-        await assert_ended(site, "waits", "cancelled", ["pending", "cancelled"])
-        states = ["pending", "starting", "running", "stopping", "cancelled"]
-        await assert_ended(site, "a", "cancelled", states)
-        monkeypatch.undo()
-
-    on_site(story)
+    site.submit("a")
+    site.queue("waits")
+    site.step("a", 10)
+    gangs, recordings = site.coordinator.gangs, site.coordinator.recordings
+    whose, name = {
+        "stop": (gangs, "command"),
+        "end of the attempt": (gangs, "end"),
+        "end of the job": (recordings, "end_job"),
+        "summary": (recordings, "advance"),
+    }[where]
+    monkeypatch.setattr(whose, name, broken)
+    site.coordinator.tell(Cancel("waits"))
+    site.coordinator.tell(Cancel("a"))
+    for rank in range(2):
+        site.tell("a", RankExited(rank, 0, stopped=True))
+    await assert_ended(site, "waits", "cancelled", ["pending", "cancelled"])
+    states = ["pending", "starting", "running", "stopping", "cancelled"]
+    await assert_ended(site, "a", "cancelled", states)
+    monkeypatch.undo()
     assert num_failures_logged(caplog) == 1
 
 
-def test_a_record_that_fails_at_an_attempts_end_leaves_no_gang(
+@beside(new_site)
+async def test_a_record_that_fails_at_an_attempts_end_leaves_no_gang(
+    site: Site,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def story(site: Site) -> None:
-        site.submit("a")
-        ended = []
-        gangs, recordings = site.coordinator.gangs, site.coordinator.recordings
-        monkeypatch.setattr(recordings, "end_attempt", broken)
-        monkeypatch.setattr(gangs, "end", lambda job_id, attempt: ended.append((job_id, attempt)))
-        site.coordinator.handle_stimulus(Cancel("a"))
-        for rank in range(2):
-            site.tell("a", RankExited(rank, 0, stopped=True))
-        assert ended == [("a", 1)]
-
-    on_site(story)
+    site.submit("a")
+    ended = []
+    gangs, recordings = site.coordinator.gangs, site.coordinator.recordings
+    monkeypatch.setattr(recordings, "end_attempt", broken)
+    monkeypatch.setattr(gangs, "end", lambda job_id, attempt: ended.append((job_id, attempt)))
+    site.coordinator.tell(Cancel("a"))
+    for rank in range(2):
+        site.tell("a", RankExited(rank, 0, stopped=True))
+    assert ended == [("a", 1)]
 
 
-def test_a_failing_instruction_does_not_prevent_those_of_other_jobs(
+@beside(new_site)
+async def test_a_failing_instruction_does_not_prevent_those_of_other_jobs(
+    site: Site,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def story(site: Site) -> None:
-        for job_id in ("bad", "good"):
-            site.submit(job_id, deadlines={"total_s": 60.0})
-        coordinator, stopped = site.coordinator, []
+    for job_id in ("bad", "good"):
+        site.submit(job_id, deadlines={"total_s": 60.0})
+    coordinator, stopped = site.coordinator, []
 
-        def command(gang: Any, op: str, **_: object) -> None:
-            stopped.append(gang.job_id)
-            if gang.job_id == "bad":
-                broken()
+    def command(gang: Any, op: str, **_: object) -> None:
+        stopped.append(gang.job_id)
+        if gang.job_id == "bad":
+            broken()
 
-        monkeypatch.setattr(coordinator.gangs, "command", command)
-        for job in coordinator.lifecycle.jobs.values():
-            job.submitted_s -= 61.0  # both are late
-        coordinator.handle_stimulus(Tick())
-        assert stopped == ["bad", "good"]
-
-    on_site(story)
+    monkeypatch.setattr(coordinator.gangs, "command", command)
+    for job in coordinator.lifecycle.jobs.values():
+        job.submitted_s -= 61.0  # both are late
+    coordinator.tell(Tick())
+    assert stopped == ["bad", "good"]
 
 
 def broken(*_: object, **__: object) -> None:
@@ -216,25 +204,23 @@ def num_failures_logged(caplog: pytest.LogCaptureFixture) -> int:
     return sum(record.exc_info is not None and record.levelname == "ERROR" for record in failed)
 
 
-def test_of_a_large_job_those_ranks_come_that_tell_most_or_all() -> None:
-    async def story(site: Site) -> None:
-        num_ranks = 100
-        site.submit("a", num_ranks)
-        for rank in range(num_ranks):
-            site.tell("a", steps_done(rank, 10, own_s=0.3 + 0.2 * (rank == 77), wall_s=1.0))
-        job = await site.json("/distrain/v1/jobs/a")
-        shown = [rank["rank"] for rank in job["ranks"]]
-        assert len(shown) == 64
-        assert shown == sorted(shown)
-        assert 77 in shown
-        assert (job["num_ranks"], job["slowest"]["rank"]) == (num_ranks, 77)
-        every = (await site.json("/distrain/v1/jobs/a?ranks=all"))["ranks"]
-        assert [rank["rank"] for rank in every] == list(range(num_ranks))
-        assert [rank for rank in every if rank["rank"] in shown] == job["ranks"]
-        refused = await site.json("/distrain/v1/jobs/a?ranks=some", 400)
-        assert "'some'" in refused["detail"]
-
-    on_site(story)
+@beside(new_site)
+async def test_of_a_large_job_those_ranks_come_that_tell_most_or_all(site: Site) -> None:
+    num_ranks = 100
+    site.submit("a", num_ranks)
+    for rank in range(num_ranks):
+        site.tell("a", steps_done(rank, 10, own_s=0.3 + 0.2 * (rank == 77), wall_s=1.0))
+    job = await site.json("/distrain/v1/jobs/a")
+    shown = [rank["rank"] for rank in job["ranks"]]
+    assert len(shown) == 64
+    assert shown == sorted(shown)
+    assert 77 in shown
+    assert (job["num_ranks"], job["slowest"]["rank"]) == (num_ranks, 77)
+    every = (await site.json("/distrain/v1/jobs/a?ranks=all"))["ranks"]
+    assert [rank["rank"] for rank in every] == list(range(num_ranks))
+    assert [rank for rank in every if rank["rank"] in shown] == job["ranks"]
+    refused = await site.json("/distrain/v1/jobs/a?ranks=some", 400)
+    assert "'some'" in refused["detail"]
 
 
 @given(

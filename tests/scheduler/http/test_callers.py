@@ -4,11 +4,12 @@ import json
 from typing import Any
 
 import pytest
-from order_site import OrderSite, on_order_site
+from monitored import beside
+from order_site import OrderSite, new_order_site, no_token as no_token
 from tornado.httputil import HTTPHeaders, HTTPServerRequest, RequestStartLine
 
 from distrain.scheduler.http import handler as handler_module
-from distrain.scheduler.http.access import why_refused
+from distrain.scheduler.http.access import trouble_with
 from distrain.workers.secrets import TOKEN_VARIABLE
 
 TOKEN = "a-token-of-a-scheduler"
@@ -47,10 +48,9 @@ def request(peer: str, host: str, method: str = "GET", **headers: str) -> HTTPSe
     ],
 )
 def test_without_a_token_only_programs_of_this_machine_may(
-    monkeypatch: pytest.MonkeyPatch, passes: bool, peer: str, host: str, headers: dict[str, str]
+    passes: bool, peer: str, host: str, headers: dict[str, str]
 ) -> None:
-    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
-    trouble = why_refused(request(peer, host, **headers))
+    trouble = trouble_with(request(peer, host, **headers))
     assert (trouble is None) == passes
     if trouble is not None:
         assert (trouble.status, trouble.document["code"]) == (403, "no_token")
@@ -61,13 +61,13 @@ def test_with_a_token_a_foreign_page_may_read_but_give_no_order(
 ) -> None:
     monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
     origin = "http://elsewhere"
-    assert why_refused(request("10.0.0.9", "s:8787", Origin=origin)) is None
+    assert trouble_with(request("10.0.0.9", "s:8787", Origin=origin)) is None
     for method in ("PUT", "POST", "DELETE"):
-        trouble = why_refused(request("10.0.0.9", "s:8787", method, Origin=origin))
+        trouble = trouble_with(request("10.0.0.9", "s:8787", method, Origin=origin))
         assert trouble is not None
         assert (trouble.status, trouble.document["code"]) == (403, "foreign_origin")
-        assert why_refused(request("10.0.0.9", "s:8787", method, Origin="http://s:8787")) is None
-        assert why_refused(request("10.0.0.9", "s:8787", method)) is None
+        assert trouble_with(request("10.0.0.9", "s:8787", method, Origin="http://s:8787")) is None
+        assert trouble_with(request("10.0.0.9", "s:8787", method)) is None
 
 
 BODIES = {
@@ -80,23 +80,21 @@ BODIES = {
 }
 
 
-def test_a_request_that_cannot_be_used_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
+@beside(new_order_site)
+async def test_a_request_that_cannot_be_used_is_refused(
+    site: OrderSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(body: str, **headers: str) -> tuple[int, dict[str, Any]]:
+        path = "/distrain/v1/jobs/a/cancel"
+        answer = await site.get(path, method="POST", body=body, headers=headers)
+        return answer.code, json.loads(answer.body)
 
-    async def story(site: OrderSite) -> None:
-        async def refused(body: str, **headers: str) -> tuple[int, dict[str, Any]]:
-            path = "/distrain/v1/jobs/a/cancel"
-            answer = await site.get(path, method="POST", body=body, headers=headers)
-            return answer.code, json.loads(answer.body)
-
-        for body, told in BODIES.items():
-            code, document = await refused(body)
-            assert (code, document["code"]) == (400, "bad_request"), body
-            assert told in document["detail"]
-        monkeypatch.setattr(handler_module, "MOST_BODY_BYTES", 1000)
-        code, document = await refused("x" * 1001)
-        assert (code, document["code"]) == (413, "too_large")
-        code, document = await refused(BODY, Origin="http://elsewhere")
-        assert (code, document["code"]) == (403, "foreign_origin")
-
-    on_order_site(story)
+    for body, told in BODIES.items():
+        code, document = await refused(body)
+        assert (code, document["code"]) == (400, "bad_request"), body
+        assert told in document["detail"]
+    monkeypatch.setattr(handler_module, "MOST_BODY_BYTES", 1000)
+    code, document = await refused("x" * 1001)
+    assert (code, document["code"]) == (413, "too_large")
+    code, document = await refused(BODY, Origin="http://elsewhere")
+    assert (code, document["code"]) == (403, "foreign_origin")

@@ -3,6 +3,7 @@
 import resource
 import socket
 import stat
+from unittest.mock import Mock
 
 import pytest
 
@@ -47,10 +48,7 @@ def few_files():
 
 
 def test_a_reconciler_that_fails_ends_the_whole_service(tmp_path, monkeypatch, few_files):
-    def fails(self, stop):
-        raise RuntimeError("no reconciler today")
-
-    monkeypatch.setattr(Reconciler, "run", fails)
+    monkeypatch.setattr(Reconciler, "run", Mock(side_effect=RuntimeError("no reconciler today")))
     monkeypatch.setattr(entry, "set_up_logs", lambda name: None)
     settings = Settings(data_dir=tmp_path / "data", clusters={}, listen=Listen(port=0))
     with pytest.raises(RuntimeError, match="no reconciler today"):

@@ -2,7 +2,9 @@
 
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -188,11 +190,8 @@ def test_of_two_that_begin_at_once_at_most_one_has_the_place(
     with pytest.MonkeyPatch.context() as patch:
         for name in ("files", "folders", "put", "delete"):
             patch.setattr(_LocalFolder, name, in_turn(name))
-        threads = [threading.Thread(target=claim, args=(number,)) for number in (True, False)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(30)
+        with ThreadPoolExecutor(2) as threads:
+            list(threads.map(claim, (True, False)))
     assert len(outcomes) == 2
     owners = [number for number, outcome in outcomes.items() if outcome == "has it"]
     assert len(owners) <= 1, "two runs would write there"
@@ -217,10 +216,7 @@ def test_a_place_that_cannot_be_written_is_found_out(tmp_path: Path, wording: Wo
 
 
 def test_what_may_pass_is_not_held_against_a_place(url: str, monkeypatch, wording: Wording) -> None:
-    def put(folder, name, content):
-        raise OSError("the server is busy")
-
-    monkeypatch.setattr(_LocalFolder, "put", put)
+    monkeypatch.setattr(_LocalFolder, "put", Mock(side_effect=OSError("the server is busy")))
     wording.refused(Unavailable, lambda: claim_dir(place_of(url, "first"), "/runs/first"))
 
 

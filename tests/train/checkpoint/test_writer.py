@@ -5,6 +5,7 @@ import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -249,10 +250,6 @@ class GoneBoard(RankStore):
         raise RuntimeError("Connection reset by peer")
 
 
-def no_memory(*_):
-    raise MemoryError("no host memory")
-
-
 def no_rows(*whose):
     return rows_to_write(*whose)[1:]
 
@@ -269,7 +266,8 @@ def test_what_keeps_a_checkpoint_from_being_whole_is_told(
     elif what == "rows":
         monkeypatch.setattr(writer_module, "rows_to_write", no_rows)
     else:
-        monkeypatch.setattr(writer_module, "copied", no_memory)
+        no_memory = MemoryError("no host memory")
+        monkeypatch.setattr(writer_module, "copied", Mock(side_effect=no_memory))
     writer = make_writer(state, board, peers)
     writer.save(1, 1, {}, {})
     assert writer.wait(120.0) is False
@@ -341,11 +339,10 @@ def test_old_ones_that_cannot_be_removed_are_told_of_and_none_any_more(
     """Their manifests go first: whatever is left of them is no checkpoint."""
     writer = make_writer(filled_state(1)[0], keep=1)
     assert writer.save(1, 1, {}, {}, wait=True).whole is True
-
-    def rmtree(path):
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr("distrain.storage.folder.shutil.rmtree", rmtree)
+    monkeypatch.setattr(
+        "distrain.storage.folder.shutil.rmtree",
+        Mock(side_effect=OSError(errno.EIO, "Input/output error")),
+    )
     assert writer.save(2, 1, {}, {}, wait=True).whole is True
     trouble = reports[-1]
     assert isinstance(trouble, CheckpointTrouble)

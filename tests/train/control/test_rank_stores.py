@@ -2,6 +2,7 @@
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -90,11 +91,8 @@ def test_who_adds_the_last_of_n_texts_finds_all_of_them(boards):
         if count == 12:
             found.extend(boards[number % 3].take("list"))
 
-    threads = [threading.Thread(target=add, args=(number,)) for number in range(12)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20.0)
+    with ThreadPoolExecutor(12) as threads:
+        list(threads.map(add, range(12)))
     assert sorted(counts) == list(range(1, 13))
     assert sorted(found) == sorted(f'{number}\n"\N{CHECK MARK}' for number in range(12))
     assert boards[0].take("list") == []
@@ -102,15 +100,8 @@ def test_who_adds_the_last_of_n_texts_finds_all_of_them(boards):
 
 
 def test_the_first_of_several_texts_wins_for_all(boards):
-    won = [None] * 3
-    threads = [
-        threading.Thread(target=lambda n=n: won.__setitem__(n, boards[n].decide("which", str(n))))
-        for n in range(3)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20.0)
+    with ThreadPoolExecutor(3) as threads:
+        won = list(threads.map(lambda n: boards[n].decide("which", str(n)), range(3)))
     assert len(set(won)) == 1
     assert won[0] in ("0", "1", "2")
     assert boards[0].decide("which", "late") == won[0]

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -33,11 +34,10 @@ def handed(prepared, tmp_path):
 @pytest.fixture
 def no_footers(monkeypatch):
     """As if the storage were away."""
-
-    def away(*_, **__):
-        raise AssertionError("footers were read")
-
-    monkeypatch.setattr("distrain.train.data.inputs.read_footers", away)
+    monkeypatch.setattr(
+        "distrain.train.data.inputs.read_footers",
+        Mock(side_effect=AssertionError("footers were read")),
+    )
 
 
 def test_what_was_handed_on_is_what_footers_say(handed, no_footers, monkeypatch):

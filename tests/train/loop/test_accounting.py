@@ -6,6 +6,7 @@ import time
 from itertools import count
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from small_jobs import make_spec
@@ -155,10 +156,7 @@ def own_threads() -> list[str]:
 def test_a_job_that_fails_before_its_first_batch_leaves_no_thread(
     prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_model(*_: Any, **__: Any) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr(set_up, "build_model", no_model)
+    monkeypatch.setattr(set_up, "build_model", Mock(side_effect=MemoryError))
     trainer, events = trainer_of(prepared, tmp_path)
     with pytest.raises(MemoryError):
         trainer.run()
@@ -170,11 +168,7 @@ def test_a_job_that_fails_on_its_way_leaves_no_thread(
     prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer, _ = trainer_of(prepared, tmp_path, "train={global_batch_size: 3500, epochs: 3}")
-
-    def fail(*_: Any) -> None:
-        raise DataError("gone")
-
-    monkeypatch.setattr(trainer, "_one_step", fail)
+    monkeypatch.setattr(trainer, "_one_step", Mock(side_effect=DataError("gone")))
     with pytest.raises(DataError, match="gone"):
         trainer.run()
     assert own_threads() == []

@@ -4,6 +4,7 @@ from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from job_story import Story
@@ -126,9 +127,10 @@ def test_a_save_that_is_stuck_is_found_at_the_rank_that_writes(beats: list[Heart
 def test_a_model_that_cannot_score_keeps_its_own_message(
     prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise ModelError("the dense part has no parameter to train")
-
-    monkeypatch.setattr(loop, "evaluate_over_ranks", refuse)
+    monkeypatch.setattr(
+        loop,
+        "evaluate_over_ranks",
+        Mock(side_effect=ModelError("the dense part has no parameter to train")),
+    )
     with pytest.raises(ModelError, match="no parameter"):
         trainer(prepared, tmp_path, Control.alone()).run()

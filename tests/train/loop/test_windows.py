@@ -5,6 +5,7 @@ import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -88,12 +89,8 @@ def test_a_window_has_its_model_after_a_kill_at_its_border(
     prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = ("train.early_stopping={patience: 9}", "evaluate={every_steps: 5, at_end: false}")
-
-    def is_lost(trainer: Trainer) -> None:
-        raise KeyError("killed")
-
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_end_window", is_lost)
+        patch.setattr(Trainer, "_end_window", Mock(side_effect=KeyError("killed")))
         trainer, _ = new_trainer(make_spec(prepared, *JOB, *options), tmp_path, 1)
         with pytest.raises(KeyError):
             trainer.run()
