@@ -26,18 +26,18 @@ MOST_ROWS = 131_072
     ],
 )
 def test_tiles_are_for_row_groups_of_some_size(rows: int, columns: int, is_lent: bool) -> None:
-    with TilePool().lend(rows, columns) as tile:
+    with TilePool().allocate(rows, columns) as tile:
         assert len(tile) == tile_bytes(rows, columns)
         assert (len(tile) >= 16 * rows) is is_lent
 
 
 def test_a_tile_is_lent_to_one_at_a_time_and_used_again() -> None:
     pool = TilePool()
-    with pool.lend(MOST_ROWS, 4) as first, pool.lend(MOST_ROWS, 4) as second:
+    with pool.allocate(MOST_ROWS, 4) as first, pool.allocate(MOST_ROWS, 4) as second:
         assert not np.shares_memory(first, second)
         assert first.ctypes.data % 64 == 0
         places = {first.ctypes.data, second.ctypes.data}
-    with pool.lend(MOST_ROWS, 4) as first, pool.lend(MOST_ROWS, 4) as second:
+    with pool.allocate(MOST_ROWS, 4) as first, pool.allocate(MOST_ROWS, 4) as second:
         assert {first.ctypes.data, second.ctypes.data} == places
     pool.clear()
 
@@ -46,7 +46,7 @@ def test_where_there_is_no_memory_none_is_lent(monkeypatch: pytest.MonkeyPatch) 
     pool = TilePool()
     with monkeypatch.context() as patched:
         patched.setattr(mmap, "mmap", Mock(side_effect=OSError(12, "Cannot allocate memory")))
-        with pool.lend(MOST_ROWS, 4) as tile:
+        with pool.allocate(MOST_ROWS, 4) as tile:
             assert len(tile) == 0
-    with pool.lend(MOST_ROWS, 4) as tile:
+    with pool.allocate(MOST_ROWS, 4) as tile:
         assert len(tile) == 16 * MOST_ROWS

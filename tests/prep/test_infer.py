@@ -24,7 +24,7 @@ from distrain.prep import FeatureConfig, PrepRequest, infer_features, prepare
 from distrain.prep.features.inference.column_facts import facts_of
 from distrain.prep.features.inference.infer import Inferred
 from distrain.prep.features.inference.suggest import IS_HASHED, MEASURES_TIME
-from distrain.prep.features.inference.user_choices import Asked
+from distrain.prep.features.inference.user_choices import UserChoices
 from distrain.storage.inputs import list_inputs
 
 NUM_ROWS = 400
@@ -186,7 +186,7 @@ def test_a_column_that_names_parts_is_a_feature_if_others_validate(tmp_path: Pat
     files = list_inputs([str(tmp_path / "t.parquet")])
     by_item = {"by": "hash", "column": "item", "share": 0.2}
     by_split = {"by": "column", "column": "split", "equals": "test"}
-    found = infer_features(files, Asked(("bought",))).features.document.split
+    found = infer_features(files, UserChoices(("bought",))).features.document.split
     assert found.model_dump(include={*by_split}) == by_split
     for valid, time, is_feature in (
         (None, None, False),
@@ -196,13 +196,13 @@ def test_a_column_that_names_parts_is_a_feature_if_others_validate(tmp_path: Pat
         (by_item, None, True),
         (0.2, None, True),
     ):
-        inferred = infer_features(files, Asked(("bought",), valid=valid, time=time))
+        inferred = infer_features(files, UserChoices(("bought",), valid=valid, time=time))
         assert ("split" in inferred.features.document.columns) == is_feature
         assert ("split" in inferred.left_out) != is_feature
     with pytest.raises(SpecError, match=r"split\.by: required"):
-        infer_features(files, Asked(("bought",), valid={"last": 0.1}))
+        infer_features(files, UserChoices(("bought",), valid={"last": 0.1}))
     for targets in (("split",), ("bought", "split")):
-        split = infer_features(files, Asked(targets)).features.document.split
+        split = infer_features(files, UserChoices(targets)).features.document.split
         assert getattr(split, "column", None) != "split"  # all rows of a part have one label
 
 
@@ -214,12 +214,12 @@ def test_equal_values_in_the_sample_are_refused_only_if_all_rows_have_them(
     table["item"] = ["a", "b", "c"] * 40
     inferred_of(tmp_path, table, name)
     files = list_inputs([str(tmp_path / name)])
-    document = infer_features(files, Asked(("spent",), "regression", weight="w"), 50).features
+    document = infer_features(files, UserChoices(("spent",), "regression", weight="w"), 50).features
     assert (document.document.target.kind, document.document.weight) == ("regression", "w")
     inferred_of(tmp_path, {**table, "spent": [0] * 120, "w": [0] * 120}, name)
     for column, asked in (
-        ("spent", Asked(("spent",), "regression")),
-        ("w", Asked(("y",), weight="w")),
+        ("spent", UserChoices(("spent",), "regression")),
+        ("w", UserChoices(("y",), weight="w")),
     ):
         with pytest.raises(DataError) as refused:
             infer_features(files, asked)
@@ -349,7 +349,7 @@ def test_a_target_beyond_float32_has_no_classes(
     assert "5e+299, beyond the float32 limit" in caught.message
     for task in ("binary", "multiclass"):
         with pytest.raises(DataError):
-            infer_features(list_inputs(inputs), Asked(("label",), task=task))
+            infer_features(list_inputs(inputs), UserChoices(("label",), task=task))
 
 
 def test_a_column_without_a_name_is_left_out(tmp_path: Path) -> None:
@@ -375,9 +375,11 @@ def test_columns_that_cannot_have_their_role_are_refused_with_their_type(
     files = list_inputs([str(tmp_path / "t.parquet")])
     for name, role in (("x", "time"), ("t", "time"), ("t", "weight")):
         wording.refused(
-            DataError, partial(infer_features, files, Asked(("y",), **{role: name})), column=name
+            DataError,
+            partial(infer_features, files, UserChoices(("y",), **{role: name})),
+            column=name,
         )
-    wording.refused(InputError, lambda: Asked(("y", "y")), column="y, y")
+    wording.refused(InputError, lambda: UserChoices(("y", "y")), column="y, y")
     (tmp_path / "t.csv").write_text("x,y\n")
     assert wording.refused(DataError, lambda: infer(tmp_path / "t.csv")).hint
 
@@ -563,7 +565,7 @@ def test_counts_and_target_means_are_of_columns_that_tell_of_unseen_rows(tmp_pat
     assert set(taken) == {*columns, "noise_rows", "noise_mean"}
     # Values of numbers have no statistics in a regression, or if there are few rows.
     files, fewer = list_inputs([str(tmp_path / "t.parquet")]), {"visits_rows", "visits_mean"}
-    regression = infer_features(files, Asked(("clicked",), "regression")).features.document
+    regression = infer_features(files, UserChoices(("clicked",), "regression")).features.document
     few = infer_features(files, most_rows=4_000).features.document
     assert set(regression.columns) == set(few.columns) == {*columns} - fewer - {"visits_bucket"}
 
@@ -726,7 +728,9 @@ def test_a_column_that_is_named_as_weights_is_a_feature_if_there_are_none(tmp_pa
     rows = {"sample_weight": [n / 7 for n in range(90)], "bought": [n % 2 for n in range(90)]}
     table = {**rows, "x": [n % 11 / 2 for n in range(90)]}
     guessed, none = (
-        inferred_of(tmp_path, table, asked=Asked(("bought",), weight=weight)).features.document
+        inferred_of(
+            tmp_path, table, asked=UserChoices(("bought",), weight=weight)
+        ).features.document
         for weight in (None, False)
     )
     assert (guessed.weight, none.weight) == ("sample_weight", None)

@@ -20,8 +20,8 @@ from distrain.jobs.spec.load import parse_yaml
 from distrain.prep import FeatureConfig, PrepRequest, infer_features, prepare
 from distrain.prep.features.inference.infer import Inferred
 from distrain.prep.features.inference.odd_values import OddValues
-from distrain.prep.features.inference.suggest import share_of
-from distrain.prep.features.inference.user_choices import Asked
+from distrain.prep.features.inference.suggest import percentage
+from distrain.prep.features.inference.user_choices import UserChoices
 from distrain.storage.inputs import list_inputs
 
 NUM_ROWS = 2000
@@ -48,7 +48,7 @@ def inferred_of(
     path: Path, odd: Mapping[str, Mapping[int, str]], target: str = "late"
 ) -> tuple[Inferred, list[OddValues]]:
     pa_csv.write_csv(pa.table(columns_with(odd)), path, pa_csv.WriteOptions(quoting_style="none"))
-    inferred = infer_features(list_inputs([str(path)]), Asked((target,)))
+    inferred = infer_features(list_inputs([str(path)]), UserChoices((target,)))
     return inferred, list(inferred.odd)
 
 
@@ -138,7 +138,7 @@ def test_the_first_odd_value_is_found_in_a_later_file(tmp_path: Path, form: str)
             pq.write_table(table, path, row_group_size=3)
         else:
             path.write_text("".join(f"{json.dumps(row)}\n" for row in table.to_pylist()))
-    inferred = infer_features(list_inputs([str(tmp_path)]), Asked(("late",)))
+    inferred = infer_features(list_inputs([str(tmp_path)]), UserChoices(("late",)))
     (odd,) = inferred.odd
     unit, number = ("row (from 0)", 5) if form == "parquet" else ("line", 6)
     assert (odd.count, odd.first) == (2, "x")
@@ -169,7 +169,9 @@ def test_a_rare_number_of_64_bits_is_found(tmp_path: Path) -> None:
     numbers = pa.array([2**64 - 1 if row == 3 else 0 for row in range(NUM_ROWS)], pa.uint64())
     table = pa.table(columns_with({})).append_column("target", numbers)
     pq.write_table(table, tmp_path / "t.parquet")
-    (odd,) = infer_features(list_inputs([str(tmp_path / "t.parquet")]), Asked(("target",))).odd
+    (odd,) = infer_features(
+        list_inputs([str(tmp_path / "t.parquet")]), UserChoices(("target",))
+    ).odd
     assert (odd.first, odd.where["row (from 0)"]) == (str(2**64 - 1), 3)
 
 
@@ -200,9 +202,9 @@ def test_what_the_target_is_read_as_has_the_share_of_each_class(tmp_path: Path) 
 
 def test_a_share_is_100_percent_only_of_all_rows_and_has_no_exponent() -> None:
     for rows in (2_000, 10**6, 10**9):
-        assert share_of(rows, rows) == "100 %"
+        assert percentage(rows, rows) == "100 %"
         for part in (1, rows - 1):
-            assert not re.search(r"\b100 %|e-", share_of(part, rows))
+            assert not re.search(r"\b100 %|e-", percentage(part, rows))
 
 
 def test_the_command_skips_bad_lines_of_odd_values(tmp_path: Path) -> None:
@@ -259,7 +261,7 @@ def test_every_remedy_that_a_warning_names_works(
     remedies: set[str],
 ) -> None:
     path = form_of(tmp_path, form, {column: values})
-    inferred = infer_features(list_inputs([str(path)]), Asked((target,)))
+    inferred = infer_features(list_inputs([str(path)]), UserChoices((target,)))
     (odd,) = inferred.odd
     assert (odd.is_rejected, set(odd.remedies)) == (True, remedies)
     for remedy in remedies:
@@ -288,10 +290,10 @@ def test_skipped_lines_do_not_count(tmp_path: Path, client: Client, wording: Wor
     path = form_of(tmp_path, "csv", odd)
     files = list_inputs([str(path)])
     wording.refused(
-        DataError, lambda: infer_features(files, Asked(("late",), time="day")), missing=1
+        DataError, lambda: infer_features(files, UserChoices(("late",), time="day")), missing=1
     )
-    assert infer_features(files, Asked(("late",))).features.document.split.by == "fraction"
-    for asked in (Asked(("late",)), Asked(("late",), time="day")):
+    assert infer_features(files, UserChoices(("late",))).features.document.split.by == "fraction"
+    for asked in (UserChoices(("late",)), UserChoices(("late",), time="day")):
         inferred = infer_features(files, asked, skip_bad_lines=True)
         assert inferred.features.document.split.by == "time"
         assert "windows" in inferred.reasons

@@ -97,7 +97,7 @@ async def test_a_worker_of_another_build_gets_no_rank_and_the_waiting_job_says_w
     del coordinator.builds[older]
     coordinator._workers_changed()
     assert "1 more have not reported their build" in coordinator.view("a")["why_pending"]
-    coordinator.tell(Cancel("a"))
+    coordinator.handle_stimulus(Cancel("a"))
     coordinator.worker_runs(worker=older, build=build())
     assert len(coordinator.lifecycle.slots) == 2
     coordinator.worker_runs(worker="tcp://127.0.0.1:1", build=build())  # it left meanwhile
@@ -155,7 +155,7 @@ async def test_a_store_that_opens_after_its_job_ended_is_not_kept(
     monkeypatch.setattr("distrain.scheduler.lifecycle.lifecycle.GIVE_UP_S", 0.0)
     coordinator.queue("a", parse_spec(SPEC), str(tmp_path))
     assert await asyncio.to_thread(opening.wait, 120)
-    coordinator.tell(Cancel("a"))
+    coordinator.handle_stimulus(Cancel("a"))
     await end_of(coordinator, "a")
     launches = list(coordinator._tasks)
     ended.set()
@@ -181,8 +181,8 @@ async def test_a_mistake_in_the_coordinator_is_logged_and_harms_no_other_job(
 
     monkeypatch.setattr(coordinator.lifecycle, "handle", broken)
     coordinator.queue("good", parse_spec(SPEC), str(tmp_path))
-    coordinator.tell(Cancel("bad"))
-    coordinator.tell(Cancel("good"))
+    coordinator.handle_stimulus(Cancel("bad"))
+    coordinator.handle_stimulus(Cancel("good"))
     await asyncio.wait_for(end_of(coordinator, "good"), 120)
     assert coordinator.lifecycle.jobs["good"].state is JobState.CANCELLED
     told = [r for r in caplog.records if r.name == "distrain.coordinator"]
@@ -199,7 +199,7 @@ async def test_the_oldest_jobs_that_ended_are_forgotten_everywhere(
     coordinator.queue("waits", parse_spec(SPEC), str(tmp_path))
     for number in range(5):
         coordinator.queue(f"ended-{number}", parse_spec(SPEC), str(tmp_path))
-        coordinator.tell(Cancel(f"ended-{number}"))
+        coordinator.handle_stimulus(Cancel(f"ended-{number}"))
     coordinator.queue("last", parse_spec(SPEC), str(tmp_path))
     kept = ["waits", "ended-2", "ended-3", "ended-4", "last"]
     assert list(coordinator.lifecycle.jobs) == kept

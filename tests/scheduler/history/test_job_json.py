@@ -83,7 +83,7 @@ async def test_a_job_that_ends_is_shown_until_it_is_forgotten(site: Site) -> Non
     for rank in range(2):
         site.tell("good", RankFinished(rank, 10, 100, 1.0, {}))
         site.tell("good", RankExited(rank, 0, stopped=False))
-    site.coordinator.tell(Cancel("bad"))
+    site.coordinator.handle_stimulus(Cancel("bad"))
     for rank in range(2):
         site.tell("bad", RankStopped(rank, 0, saved=False))
         site.tell("bad", RankExited(rank, 0, stopped=True))
@@ -139,8 +139,8 @@ async def test_an_instruction_that_fails_stays_out_of_the_history(
         "summary": (recordings, "advance"),
     }[where]
     monkeypatch.setattr(whose, name, broken)
-    site.coordinator.tell(Cancel("waits"))
-    site.coordinator.tell(Cancel("a"))
+    site.coordinator.handle_stimulus(Cancel("waits"))
+    site.coordinator.handle_stimulus(Cancel("a"))
     for rank in range(2):
         site.tell("a", RankExited(rank, 0, stopped=True))
     await assert_ended(site, "waits", "cancelled", ["pending", "cancelled"])
@@ -160,7 +160,7 @@ async def test_a_record_that_fails_at_an_attempts_end_leaves_no_gang(
     gangs, recordings = site.coordinator.gangs, site.coordinator.recordings
     monkeypatch.setattr(recordings, "end_attempt", broken)
     monkeypatch.setattr(gangs, "end", lambda job_id, attempt: ended.append((job_id, attempt)))
-    site.coordinator.tell(Cancel("a"))
+    site.coordinator.handle_stimulus(Cancel("a"))
     for rank in range(2):
         site.tell("a", RankExited(rank, 0, stopped=True))
     assert ended == [("a", 1)]
@@ -183,7 +183,7 @@ async def test_a_failing_instruction_does_not_prevent_those_of_other_jobs(
     monkeypatch.setattr(coordinator.gangs, "command", command)
     for job in coordinator.lifecycle.jobs.values():
         job.submitted_s -= 61.0  # both are late
-    coordinator.tell(Tick())
+    coordinator.handle_stimulus(Tick())
     assert stopped == ["bad", "good"]
 
 

@@ -9,7 +9,7 @@ from order_site import OrderSite, new_order_site, no_token as no_token
 from tornado.httputil import HTTPHeaders, HTTPServerRequest, RequestStartLine
 
 from distrain.scheduler.http import handler as handler_module
-from distrain.scheduler.http.access import trouble_with
+from distrain.scheduler.http.access import why_refused
 from distrain.workers.secrets import TOKEN_VARIABLE
 
 TOKEN = "a-token-of-a-scheduler"
@@ -50,7 +50,7 @@ def request(peer: str, host: str, method: str = "GET", **headers: str) -> HTTPSe
 def test_without_a_token_only_programs_of_this_machine_may(
     passes: bool, peer: str, host: str, headers: dict[str, str]
 ) -> None:
-    trouble = trouble_with(request(peer, host, **headers))
+    trouble = why_refused(request(peer, host, **headers))
     assert (trouble is None) == passes
     if trouble is not None:
         assert (trouble.status, trouble.document["code"]) == (403, "no_token")
@@ -61,13 +61,13 @@ def test_with_a_token_a_foreign_page_may_read_but_give_no_order(
 ) -> None:
     monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
     origin = "http://elsewhere"
-    assert trouble_with(request("10.0.0.9", "s:8787", Origin=origin)) is None
+    assert why_refused(request("10.0.0.9", "s:8787", Origin=origin)) is None
     for method in ("PUT", "POST", "DELETE"):
-        trouble = trouble_with(request("10.0.0.9", "s:8787", method, Origin=origin))
+        trouble = why_refused(request("10.0.0.9", "s:8787", method, Origin=origin))
         assert trouble is not None
         assert (trouble.status, trouble.document["code"]) == (403, "foreign_origin")
-        assert trouble_with(request("10.0.0.9", "s:8787", method, Origin="http://s:8787")) is None
-        assert trouble_with(request("10.0.0.9", "s:8787", method)) is None
+        assert why_refused(request("10.0.0.9", "s:8787", method, Origin="http://s:8787")) is None
+        assert why_refused(request("10.0.0.9", "s:8787", method)) is None
 
 
 BODIES = {
