@@ -107,6 +107,8 @@ def test_ids_that_are_rare_are_seen_once_and_more_often_if_they_predict_classes(
         document = job_for("mlp", "data", Schema((target, ids)), TableFacts(20_000, True))
         return int(document["train"]["epochs"])
 
+    tasks = job_for("mlp", "data", Schema((genre, ids)), TableFacts(20_000, True))["model"]["tasks"]
+    assert [task["label_smoothing"] > 0 for task in tasks.values()] == [True]
     assert epochs(*clicked) == 1
     assert (epochs(genre) == 1) == passes_once
 

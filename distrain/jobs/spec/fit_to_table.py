@@ -37,6 +37,14 @@ _ONCE = {"kind": "adagrad", "lr": 0.02}
 _OFTEN = {"kind": "adamw", "lr": 0.001, "weight_decay": 0.1}
 """The optimizer for several epochs, which overfit more than one; `_ONCE` is that for one epoch."""
 
+_SMOOTHING = 0.02
+"""The label smoothing of multiclass tasks.
+
+Without it, the loss of rows that a model can separate falls until logits are so large that one
+wrong class costs as much as hundreds of correct ones. Test log loss of three splits of `digits`
+0.154 without, 0.101 with it; of `weather`, whose classes overlap, 0.927 and 0.930, level.
+"""
+
 _PIECES = 12
 _DROPOUT = 0.2
 _MANY_ROWS = 10_000_000
@@ -239,7 +247,10 @@ def _epochs(schema: Schema, table: TableFacts, steps: int) -> int:
 
 
 def _fit_tasks(document: dict[str, Any], schema: Schema, table: TableFacts) -> None:
-    """Set `mean` and `std` of the tasks in the spec's document, where the table has them."""
+    """Set `mean` and `std` of the tasks in the spec's document, where the table has them.
+
+    Multiclass tasks get `_SMOOTHING`.
+    """
     tasks = document["model"].get("tasks", {})
     for name, task in tasks.items():
         column = task.get("target") or name
@@ -248,6 +259,8 @@ def _fit_tasks(document: dict[str, Any], schema: Schema, table: TableFacts) -> N
             task |= {"mean": mean, "std": std}
         elif task.get("kind") == "binary" and 0 < mean < 1:
             task["mean"] = mean
+        elif task.get("kind") == "multiclass":
+            task["label_smoothing"] = _SMOOTHING
 
 
 def is_retrieval(model: Mapping[str, Any]) -> bool:
