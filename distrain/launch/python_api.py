@@ -60,6 +60,11 @@ _UNUSED = {
         "Leave these arguments out, or features.",
     ),
     "model_fn": (("model",), "model_fn makes the model", "Leave model or model_fn out."),
+    "no model_fn": (
+        ("options",),
+        "options are for model_fn, which is not given",
+        "Options of a built-in model belong in the spec's section `model`.",
+    ),
     "spec": (
         _OF_TABLES,
         "these arguments need a table and its target, but no target is named",
@@ -414,6 +419,7 @@ def fit(
             "resume": resume is not None,
             "features": features is not None,
             "model_fn": is_table and model_fn is not None,
+            "no model_fn": resume is None and model_fn is None,
             "spec": not is_table,
         },
     )
@@ -543,11 +549,6 @@ def _job(
         raise DistrainError(
             f"fit takes a job spec, a table with its target, or a run to resume, and got {what}",
             hint="Name the column of a table that is to be predicted: fit(table, target=COLUMN).",
-        )
-    if options and model_fn is None:
-        raise DistrainError(
-            "options are for model_fn, which is not given",
-            hint="Options of a built-in model belong in the spec's section `model`.",
         )
     document: object = spec
     if isinstance(spec, str | Path):

@@ -1,6 +1,7 @@
 """Turns a table into a job: infers its columns, prepares its rows once, and fits a spec to them."""
 
 import hashlib
+import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -157,7 +158,7 @@ def refuse_without_target(sources: Sequence[str]) -> NoReturn:
 def _refuse_run(source: str) -> None:
     """Raise an `InputError` if a source of rows is a run folder."""
     run = RunPaths(Path(source))
-    if run.run.exists() or run.spec.exists():
+    if os.path.exists(run.run):  # unlike that of a path, False for a name that is too long
         raise InputError(
             "the folder holds a run, not a table",
             where={"path": source},

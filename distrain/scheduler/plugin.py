@@ -367,10 +367,14 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
 
     def _forget_old_jobs(self) -> None:
         ended = [job_id for job_id, job in self.lifecycle.jobs.items() if job.state.is_final]
-        for job_id in ended[:-KEPT_JOBS]:
-            self._bury(job_id)
-        for job_id in ended[-KEPT_JOBS:]:
-            self.collectors[job_id].entries.limit(ENDED_PROGRESS_BYTES)
+        ended.sort(key=lambda job_id: self.histories[job_id].state_since_s)
+        for number, job_id in enumerate(reversed(ended)):
+            # A job whose summary is not written yet is kept longer, but not without limit.
+            is_pending = job_id in self.recordings.ending and number < 2 * KEPT_JOBS
+            if number < KEPT_JOBS or is_pending:
+                self.collectors[job_id].entries.limit(ENDED_PROGRESS_BYTES)
+            else:
+                self._bury(job_id)
 
     def _bury(self, job_id: str) -> None:
         service = self.histories[job_id].service

@@ -620,6 +620,8 @@ def test_string_views_become_strings_at_any_depth():
         ("frame", {"features": {"target": "bought"}, "valid": pd.DataFrame({"bought": [0, 1]})}),
         ("frame", {"features": {"target": "bought"}, "weight": pd.Series([0, 1])}),
         ("frame", {"target": "bought", "model": "mlp", "model_fn": dict}),
+        ("frame", {"target": "bought", "options": {"width": 3}}),
+        ("x" * 300 + ".csv", {"target": "bought"}),
         (None, {"resume": "run", "target": "bought", "valid": 0.5, "model": "mlp"}),
         (None, {"resume": "run", "features": {"target": "bought"}, "max_bad": 0.1}),
     ],

@@ -686,6 +686,9 @@ def test_values_of_whole_numbers_that_predict_classes_become_ids(tmp_path: Path)
     assert (found["minute_value"].source, found["minute_value"].kind) == ("minute", "categorical")
     few = inferred_of(tmp_path, table, most_rows=4_000)
     assert set(few.features.document.columns) == {"minute", "noise", "size"}
+    table["minute"] = np.uint64(2**63) + minute.astype(np.uint64)
+    wide = inferred_of(tmp_path, table).features.document.columns["minute_value"]
+    assert (wide.source, wide.as_) == ("minute", "text"), "a number of 64 bits is no int64"
 
 
 def test_pairs_that_predict_classes_beyond_their_columns_become_ids(tmp_path: Path) -> None:
@@ -729,7 +732,7 @@ def test_a_column_that_is_named_as_weights_is_a_feature_if_there_are_none(tmp_pa
     table = {**rows, "x": [n % 11 / 2 for n in range(90)]}
     guessed, none = (
         inferred_of(
-            tmp_path, table, asked=UserChoices(("bought",), weight=weight)
+            tmp_path, table, choices=UserChoices(("bought",), weight=weight)
         ).features.document
         for weight in (None, False)
     )

@@ -196,12 +196,16 @@ async def test_the_oldest_jobs_that_ended_are_forgotten_everywhere(
 ) -> None:
     monkeypatch.setattr(plugin_module, "KEPT_JOBS", 3)
     coordinator = await coordinator_of(scheduler)
-    coordinator.queue("waits", parse_spec(SPEC), str(tmp_path))
+    for job_id in ("waits", "long"):
+        coordinator.queue(job_id, parse_spec(SPEC), str(tmp_path))
     for number in range(5):
         coordinator.queue(f"ended-{number}", parse_spec(SPEC), str(tmp_path))
         coordinator.handle_stimulus(Cancel(f"ended-{number}"))
+        if number != 1:  # whose summary is not written yet
+            coordinator.recordings.heard(f"ended-{number}", None, "")
+    coordinator.handle_stimulus(Cancel("long"))
     coordinator.queue("last", parse_spec(SPEC), str(tmp_path))
-    kept = ["waits", "ended-2", "ended-3", "ended-4", "last"]
+    kept = ["waits", "long", "ended-1", "ended-3", "ended-4", "last"]
     assert list(coordinator.lifecycle.jobs) == kept
     assert list(coordinator.collectors) == list(coordinator.histories) == kept
     limits = {j: c.entries.limit_bytes for j, c in coordinator.collectors.items()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from copy import copy
 from difflib import get_close_matches
 from typing import Any
 
@@ -41,8 +40,9 @@ class BadValues(Exception):
         Use it if the values were taken from lists or from some of the rows, so that their positions
         are not row numbers.
         """
-        moved = copy(self)
-        moved.places = rows
+        # `copy` would call the class with the message alone.
+        moved = type(self).__new__(type(self), *self.args)
+        moved.__dict__.update(vars(self) | {"places": rows})
         return moved
 
     def described(self, number: int) -> str:

@@ -54,8 +54,9 @@ class NeitherValue(BadValues):
             places,
             values,
             "neither {!r} nor {!r}".format(*two),
-            "Correct the value. To count further values as 1, and all others as 0, use a features "
-            f"document with target: {{column: {target.column}, one_of: [{two[0]}, ...]}}.",
+            "Correct the value, or write a null if it means a missing value. To count further "
+            "values as 1, and all others as 0, use a features document with "
+            f"target: {{column: {target.column}, one_of: [{two[0]}, ...]}}.",
         )
 
     def described(self, number: int) -> str:

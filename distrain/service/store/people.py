@@ -216,7 +216,6 @@ class People:
         Raises RowNotFound if there is no such project, and WrongState if it is declared in the
         configuration and `declared` is False.
         """
-        self.ensure_user(user)
         with self.db.write() as connection:
             _refuse_declared(connection, project, declared)
             known = select(_projects.c.name).where(_projects.c.name == project)
@@ -227,6 +226,11 @@ class People:
                     hint="`distrain serve project list` lists the projects; `distrain serve "
                     "project set NAME` creates one.",
                 )
+            connection.execute(
+                self.db.insert(_users)
+                .values(name=user, is_admin=False, created_at_s=self.db.now())
+                .on_conflict_do_nothing()
+            )
             connection.execute(
                 self.db.insert(_members)
                 .values(project=project, user=user, role=role.value)
@@ -257,7 +261,7 @@ def _refuse_declared(connection: Connection, name: str, declared: bool) -> None:
         raise WrongState(
             "the configuration declares this project",
             where={"project": name},
-            hint="Change it in serve.yaml, and reload the service.",
+            hint="Change it in serve.yaml, and restart the service.",
         )
 
 

@@ -66,7 +66,7 @@ def test_a_declared_project_is_the_configurations(store):
         store.set_member("ads", "bob", Role.VIEWER)
     with pytest.raises(WrongState):
         store.remove_member("ads", "alice")
-    assert store.members("ads") == {"alice": Role.VIEWER}
+    assert (store.members("ads"), "bob" in store.users()) == ({"alice": Role.VIEWER}, False)
     store.undeclare_projects(but=["default"])
     store.remove_member("ads", "alice")
     store.put_project("ads", Quota(max_ranks=8))

@@ -167,7 +167,7 @@ def _joined(files: Sequence[InputFile], tables: Sequence[pa.Table]) -> pa.Table:
     """
     try:
         return pa.concat_tables(tables, promote_options="permissive")
-    except pa.ArrowTypeError:
+    except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
         earlier: dict[str, tuple[pa.Field, str]] = {}
         for file, table in zip(files, tables, strict=True):
             for field in table.schema:
@@ -177,7 +177,7 @@ def _joined(files: Sequence[InputFile], tables: Sequence[pa.Table]) -> pa.Table:
                 types = [pa.schema([one]) for one in (before, field)]
                 try:
                     pa.unify_schemas(types, promote_options="permissive")
-                except pa.ArrowTypeError:
+                except (pa.ArrowTypeError, pa.ArrowInvalid):
                     raise DataError(
                         "the column has other types in other files",
                         where={
@@ -187,7 +187,7 @@ def _joined(files: Sequence[InputFile], tables: Sequence[pa.Table]) -> pa.Table:
                         },
                         hint="Write all files with one type, or use files of one table only.",
                     ) from None
-        raise
+        raise DataError(f"the files cannot be read as one table: {error}") from None
 
 
 def _holds_at_most(file: TableFile, most: int, first: pa.Table) -> bool:
