@@ -355,7 +355,7 @@ def distributions(spec: JobSpec, space: Iterable[str]) -> dict[str, BaseDistribu
 
 
 def _check_choices(spec: JobSpec, name: str, space: Mapping[str, Any]) -> None:
-    """Raise `SpecError` if the spec rejects a choice of the field `name` whatever the others are.
+    """Raise `SpecError` if the spec rejects a choice of the field `name` for all other choices.
 
     A choice is rejected if it is invalid alone, and also with each single choice of each other
     field in `space`.
