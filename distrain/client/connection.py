@@ -87,7 +87,7 @@ class Connection:
         return self.retries.for_s / 2
 
     def with_retry_limit(self, for_s: float) -> "Connection":
-        """Return this connection with retries for at most `for_s` seconds."""
+        """Return a copy of this connection that retries for at most `for_s` seconds."""
         hasty = copy(self)
         hasty.retries = replace(self.retries, for_s=min(self.retries.for_s, for_s))
         return hasty

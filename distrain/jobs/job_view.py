@@ -45,7 +45,7 @@ class Record:
     # from which this attempt continued
     elapsed_s: float
     rows_per_s: float | None  # rows trained per second since the last record; `None` for validation
-    loss: float | None  # mean log loss in nats
+    loss: float | None  # mean log loss of the first binary target, in nats; `None` without one
     normalised_entropy: float | None  # log loss divided by that of the mean label
     auc: float | None  # area under the ROC curve; `None` where one class is absent
     auc_bound: float | None  # the largest error of `auc` that counting scores in bins may cause
@@ -58,7 +58,7 @@ class Record:
     # counters of the loaders since the last record, summed over the ranks; `None` for validation
     loader: Mapping[str, float] | None = None
     # counters of table lookups and of data sent between ranks since the last record, summed over
-    # the ranks; `None` for validation
+    # the ranks (`steps`: the largest); `None` for validation
     exchange: Mapping[str, float] | None = None
     # seconds of GPU time by phase since the last record, mean over the ranks; empty on CPUs, `None`
     # for validation

@@ -355,10 +355,10 @@ def distributions(spec: JobSpec, space: Iterable[str]) -> dict[str, BaseDistribu
 
 
 def _check_choices(spec: JobSpec, name: str, space: Mapping[str, Any]) -> None:
-    """Raise `SpecError` if the spec rejects a choice of the field `name` with any other values.
+    """Raise `SpecError` if the spec rejects a choice of the field `name` for all other choices.
 
-    Tests the choice alone, and together with one choice of one other field of `space`, for each of
-    them.
+    A choice is rejected if it is invalid alone, and also with each single choice of each other
+    field in `space`.
     """
     others = [{}, *({o: c} for o in space if o != name for c in getattr(space[o], "choices", ()))]
     for choice in getattr(space[name], "choices", ()):

@@ -12,8 +12,9 @@ of P batches. A rank serves c = S/W lanes. The bound considers a rank at any ste
   lane are loaded. A step takes B/S rows of a lane, so these rows are for the `2 + ((1 + A) G S - 1)
   // B` steps from s on. Loads of the next epoch or window also begin, if all their rows are for
   these steps.
-- A load with a row for a later step begins only if step s itself needs it. Its rows are then for
-  fewer steps, because lanes that share a chunk need it together (`partition.row_order`).
+- A load with a row for a step after these begins only when step s itself needs a row of the load.
+  Such a load stays within the bound: lanes that share a chunk need it at the same time
+  (`partition.row_order`), so its rows are for fewer steps.
 - P finished batches wait in the queue. The consumer holds one and takes another.
 
 The open batches, of B/W rows each, have (1 + A) c G rows, or about (c + L) G if lanes reach the
@@ -22,10 +23,10 @@ batches than steps in an epoch, or in a window and the window before it. Consecu
 this maximum.
 
 With `shuffle="full"` a chunk is a bucket, and the rows of all buckets are in memory or in a file.
-Lists and the reader cudf do not support buckets: the chunk is then the table, and the bound is a
-rank's share of an epoch. If row groups are read in slices, G counts the rows of slices, and open
-decoders are added. Dropped batches stay in the pool for reuse, so this memory is kept until
-`close`.
+Rows may then be for `2 + G S // B` further steps, because two lanes may share a bucket. Lists and
+the reader cudf do not support buckets: the chunk is then the table, and the bound is a rank's share
+of an epoch. If row groups are read in slices, G counts the rows of slices, and open decoders are
+added. Dropped batches stay in the pool for reuse, so this memory is kept until `close`.
 """
 
 from __future__ import annotations
@@ -78,8 +79,8 @@ class LoaderMemory:
         batches: Number of batches that are open, finished, or with the consumer.
         batch_rows: Maximum number of rows of a batch.
         blocks_bytes: Bytes of the batches' flat columns; if pinned, as rounded up by torch.
-        decode_bytes: Bytes of a decoded row group, or slice of a large one, for each thread, and of
-            its tile, in which four columns are stored row by row.
+        decode_bytes: For each thread, bytes of a decoded row group, or slice of a large one, of its
+            compressed data, and of its tile, in which four columns are stored row by row.
         order_bytes: Bytes of the permutation of a chunk's rows, for each thread, while the rows are
             distributed to batches.
         schedule_bytes: Bytes of the table's row groups, of their selected rows, and of the epoch's

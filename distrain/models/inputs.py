@@ -125,7 +125,10 @@ class InputBlock:
         return chain
 
     def connect_branch(self, *branches: Block, aggregation: str | None = "concat") -> Chain:
-        """Return branches that all receive these inputs, and attach them; see `ParallelBlock`."""
+        """Return a chain with one `ParallelBlock` of these branches, attached to these inputs.
+
+        `aggregation` is that of `ParallelBlock`.
+        """
         return self.connect(Chain().connect_branch(*branches, aggregation=aggregation))
 
     def table_ids(self, batch: Batch) -> tuple[Tensor, Mapping[str, Ragged]]:

@@ -42,11 +42,15 @@ _GLOBAL_HOOKS = (
 def rows_are_independent(network: nn.Module) -> bool:
     """Return True if each row's outputs and loss are independent of the other rows in the batch.
 
-    A class may declare this by an attribute `rows_are_independent`, for itself but not for its
-    subclasses. Otherwise the classes of `distrain.models` and the usual layers of torch (`_LAYERS`)
-    count as independent. A user's class does not. Nor does a module with a hook (on it, on a
-    parameter, or on all modules), or an instance whose `forward`, `loss`, `logits` or `scores` was
-    replaced.
+    All modules of the network must be independent. For each module, the first rule that applies
+    decides:
+
+    1. A module with a hook (on it, on a parameter, or on all modules) is not independent, nor is an
+       instance whose `forward`, `loss`, `logits` or `scores` was replaced.
+    2. The attribute `rows_are_independent` of an instance or a class decides. A subclass inherits
+       False; if it inherits True, it is not independent either unless it declares True itself.
+    3. Classes of `distrain.models` and the usual layers of torch (`_LAYERS`) are independent.
+       Other classes are not.
 
     >>> rows_are_independent(nn.Sequential(nn.Linear(3, 2), nn.ReLU()))
     True

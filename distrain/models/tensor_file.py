@@ -251,9 +251,9 @@ class TensorFile:
 
 
 def _order(tensors: Mapping[str, Tensor | Slabs]) -> list[str]:
-    """Return the tensors' names in the order of the file: by the width of the dtype, widest first.
+    """Return the tensors' names in the order of the file: widest dtype first, then by name.
 
-    The safetensors library has the same order. It aligns each tensor.
+    The safetensors library also writes the widest dtypes first, so that each tensor is aligned.
     """
     return sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
 

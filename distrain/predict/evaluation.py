@@ -278,6 +278,8 @@ def _with_values(
 ) -> tuple[pa.DictionaryArray, list[Array]]:
     """Return the column's values in a piece, and the logits, labels and weights of its rows.
 
+    A piece is some row groups of one file, the work of one task.
+
     The second item is a list of arrays, `[rows]` each; weights are missing if rows have none. With
     `times`, the values are converted to days. Raises `ModelError` if the model has no binary
     target.

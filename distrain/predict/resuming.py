@@ -53,7 +53,8 @@ def name_of_scores(
 def open_scored(folder: Path, name: str) -> Path:
     """Create or reuse the folder `name` in `folder`, and return it; remove all other folders.
 
-    Raises `OutputError` if it cannot be created.
+    Also removes partial files that killed tasks left in the folder. Raises `OutputError` if it
+    cannot be created.
     """
     own = folder / name
     with translated_errors(folder):

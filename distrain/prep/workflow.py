@@ -351,7 +351,8 @@ class Workflow:
     def save_document(self, folder: str | Path) -> None:
         """Write `workflow.json` and the tables of counts and target means to a folder or a URL.
 
-        The vocabularies are not written: the tasks that made them have done so.
+        Vocabularies are not written: `save` writes them afterwards, or the tasks that fitted them
+        have already done so.
 
         `workflow.json` is written last, and appears complete. Raises `OutputError` if a file cannot
         be written.

@@ -53,7 +53,7 @@ class Summary:
     # (0 on the CPU)
     peak_memory: tuple[dict[str, int], ...]
     # mean log loss over the rows of the last epoch, each scored before the update that trains on
-    # it; if the epoch began inside a record, also over the earlier rows of that record
+    # it; computed from whole records, so it may include the last rows of the epoch before
     train_loss: float | None
     # the rows of the following metrics: `valid`, or without validation rows `train` (each row
     # scored before its update). If the saved model is that of the best validation, the metrics are

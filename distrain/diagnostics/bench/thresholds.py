@@ -23,12 +23,13 @@ errors."""
 def find_outliers(bench: Bench, share: float = OUTLIER_SHARE) -> list[BenchFinding]:
     """Return the places that differ from others by more than the relative `share`, worst first.
 
-    Nodes, their GPUs, ranks and links are compared with the median of all places with the same
-    measure and size. Of two places, only the worse one can be an outlier: it is compared with the
-    better one. The difference must also exceed `_NOISE` standard errors.
+    Each node (or its GPU), rank and link is compared with the median of all places of its kind with
+    the same measure and size. Of two places, only the worse one can be an outlier: it is compared
+    with the better one. The difference must also exceed `_NOISE` standard errors. With three or
+    more places, an unknown standard error counts as 0; with two, there is then no outlier.
 
-    If the step on the most ranks has at least three, each rank's time in it, without the exchange,
-    is compared with the median of the ranks; noise is then not considered.
+    If the largest step benchmark had three ranks or more, each rank's time in it, without the
+    exchange, is compared with the median of the ranks, regardless of noise.
     """
     outliers = [*_of_measures(bench.measures, share), *_of_ranks(bench, share)]
     return sorted(outliers, key=lambda outlier: outlier.gain)

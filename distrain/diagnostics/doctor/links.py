@@ -1,6 +1,7 @@
-"""Tests connections like those of ranks: to a listener at the address of the ranks' interface.
+"""Tests connections like those of ranks: to other ranks' hosts and to the rendezvous ports.
 
-Each connection transfers one mebibyte, since connections with a wrong MTU open and then stall.
+Listeners use the address of the ranks' interface, or rendezvous ports of the scheduler. Each
+connection transfers one mebibyte, since connections with a wrong MTU open and then stall.
 """
 
 import asyncio

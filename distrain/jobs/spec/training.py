@@ -50,7 +50,7 @@ def _or_auto(schema: dict[str, Any]) -> None:
 
 
 def _auto_or_number(value: Any, _: Any) -> Any:
-    """Validate a number from 1 or `auto`: return a valid value, raise an error for any other.
+    """Return `value` if it is `auto` or a whole number of at least 1; else raise its error.
 
     pydantic's own validation would report a mistake for each type of the union.
     """

@@ -37,13 +37,13 @@ EventTargets = Mapping[str, Mapping[str, str]]
 
 
 def event_targets(schema: Schema, given: Mapping[str, str], model: str) -> EventTargets:
-    """Return the targets of the lists of ids, by the name of their events.
+    """Return for each kind of events the target column of each of its lists of ids, by names.
 
-    The target of a list is the column that `given` names for it, otherwise the flat column of its
-    domain. Lists without a target are omitted. Raises ModelError if no list has a target, or a
-    column in `given` does not exist. Also raises it if `given` is empty and a list's domain is
-    shared by several flat columns, none of which has the domain's name. `model` is the kind of
-    model, for messages.
+    An example is `{"click": {"clicked_items": "item"}}`. `given` maps names of lists to target
+    columns; the target of any other list is the flat column of its domain. Lists without a target
+    are omitted. Raises ModelError if no list has a target, or a column in `given` does not exist.
+    Also raises it if `given` is empty and a list's domain is shared by several flat columns, none
+    of which has the domain's name. `model` is the kind of model, for messages.
     """
     features = schema.remove_by_tag(Tags.TARGET).categorical
     lists = {column.name: column for column in features if column.holds_lists}

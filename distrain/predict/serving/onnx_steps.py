@@ -87,10 +87,10 @@ class Nodes:
         return self._known[key]
 
     def refuse(self, bad: str, lists: bool) -> None:
-        """Make the graph return no scores for rows where the tensor named `bad` is true.
+        """Make the graph return NaN, and class -1, for rows where the tensor named `bad` is true.
 
         With `lists`, `bad` has a flag for each item of a list column. A single true flag then
-        removes the scores of all rows.
+        affects all rows.
         """
         if lists:
             total = self.add("ReduceSum", self.cast(bad, np.int64), keepdims=0)
@@ -145,7 +145,9 @@ class Tensor(NDArrayOperatorsMixin):
         return self if kind == self.kind else self.called(self.graph.cast(self.name, dtype), kind)
 
     def any(self) -> bool:
-        """Make the graph return no scores for rows where this tensor is true; always return False.
+        """Make the graph return NaN for rows where this tensor is true; always return False.
+
+        Their class is -1. A true item of a list column does this to all rows (`refuse`).
 
         The traced code raises an error if `any()` is true. While the graph is made, it must
         continue.

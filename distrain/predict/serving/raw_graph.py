@@ -176,7 +176,11 @@ def write_raw_graph(
 
 
 def _read(nodes: Nodes, inputs: Sequence[RawInput]) -> list[Any]:
-    """Return the ONNX descriptions of the graph's inputs; add the default of optional masks."""
+    """Return the ONNX descriptions of the graph's inputs.
+
+    For each optional input `NAME.missing`, also add its default (no value is missing) to
+    `nodes.constants`.
+    """
     given = []
     for one in inputs:
         size = f"values of {one.name}" if one.lists else "rows"

@@ -14,7 +14,7 @@ from distrain.prep.workers import TaskRunner
 
 @dataclass(frozen=True)
 class CountedColumn:
-    """The counts of a column (or of a domain's columns) from all tasks, in files."""
+    """The counts of a column, or of columns that share a vocabulary, from all tasks, in files."""
 
     name: str
     operator: FittedOperator  # without its fitted state

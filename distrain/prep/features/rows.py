@@ -26,7 +26,8 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 _HASH_PLACES = 1 << 20
 FEWEST_HASHED = 30
-"""A split by hash needs this number of values; with fewer, the share of rows depends on chance."""
+"""A split by hash needs this number of different values; with fewer, the share of rows depends on
+chance."""
 _COMPARE = {
     "at_least": pc.greater_equal,
     "above": pc.greater,

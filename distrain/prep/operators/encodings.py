@@ -194,7 +194,7 @@ class TargetEncode(Encoding):
     def with_blocks(self, times: Floats) -> TargetEncode:
         """Return the operator with the edges of blocks, from a sample of training times.
 
-        An operator that is not `by_time` is returned unchanged.
+        An operator that is not `by_time` is returned unchanged, as is any for an empty sample.
         """
         if not self.by_time or not len(times):
             return self

@@ -2,8 +2,8 @@
 
 The values with ids, and the kept counts of values without an id, are written to files sorted by the
 buckets of their hashes, like the counts of the rows. So one task can read everything about the
-values of some buckets. A vocabulary is written from the pieces' results and from the old
-vocabulary, one batch at a time.
+values of a piece, a range of buckets. A vocabulary is written from the results for all pieces and
+from the old vocabulary, one batch at a time.
 """
 
 from __future__ import annotations

@@ -385,7 +385,8 @@ def _figures_of(merged: TargetMetrics) -> dict[str, Any]:
 
 
 _EXPLODED = 10.0
-"""A first loss above this many times that of a constant prediction means that training diverges."""
+"""Training diverges if the mean loss of its first report exceeds this multiple of the loss of a
+constant prediction."""
 
 
 def _facts_of(event: StoppedEarly | RefitStarted | WeightsTaken) -> Mapping[str, Any]:

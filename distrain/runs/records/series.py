@@ -57,7 +57,7 @@ class Series:
     def last(self) -> float | None:
         """The first column's value in the newest point, even if that point is not shown yet.
 
-        `None` without points.
+        `None` without points; NaN if the value is unknown.
         """
         return self._values[0][-1] if self._values[0] else None
 

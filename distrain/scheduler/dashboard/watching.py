@@ -21,7 +21,10 @@ class Documents(Protocol):
         """Return the `job_document` of a job; `None` if the job is unknown."""
 
     def metrics(self, job_id: str, since: str | None) -> Document | None:
-        """Return the `metrics_document` of a job; `None` if the job is unknown."""
+        """Return the `metrics_document` of a job (see `history.job_json`); `None` if it is unknown.
+
+        `since` is the `cursor` of an earlier answer; only later points are returned.
+        """
 
 
 @dataclass(frozen=True)

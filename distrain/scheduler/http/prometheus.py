@@ -87,9 +87,9 @@ _GPU_FIGURES: tuple[tuple[str, str, Callable[[Gpu], float | None]], ...] = (
 
 
 class JobsCollector(Collector):
-    """Makes the Prometheus metrics of a monitor's jobs at each scrape.
+    """Makes the metrics of a monitor's jobs, and of certificates' expiry, at each scrape.
 
-    None while `monitor` is `None`.
+    There are no metrics while `monitor` is `None`.
     """
 
     def __init__(self) -> None:

@@ -49,7 +49,8 @@ def admit(
 def in_order(queue: Iterable[Job], active: Iterable[Job]) -> list[Job]:
     """Return the jobs of a queue in the order in which they start once there are enough workers.
 
-    `active` are the jobs that hold ranks on the cluster, for a fair order.
+    `active` are the jobs that hold ranks on the cluster, for a fair order. Ranks on other clusters
+    are not counted.
     """
     shares = _Shares()
     for job in active:

@@ -384,7 +384,10 @@ def _difference(table: Hashes, trained: Hashes) -> tuple[Hashes, Hashes]:
 
 
 def _rows_of(hashes: Hashes, table: Hashes) -> Iterator[int]:
-    """Yield indices in `table` of rows with these hashes: one index for each item of `hashes`."""
+    """Yield the index of a row of `table` for each item of `hashes`, in the order of `table`.
+
+    The rows differ. Items for which `table` has no more rows are left out.
+    """
     wanted = Counter(hashes.tolist())
     for row in np.flatnonzero(np.isin(table, hashes)).tolist():
         value = int(table[row])

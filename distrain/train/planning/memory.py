@@ -17,7 +17,7 @@
     allocator           memory that malloc holds unused between steps
 
 The number of rows of a step is the largest of any rank. Numbers of distinct rows are expected
-values (`embeddings/sharding/distinct_rows.py`), or the capacity of a captured step
+values (`embeddings/sharding/distinct_rows.py`), or the capacity of a recorded step
 (`table_bytes.py`).
 
 The term `allocator` is estimated from measurements, see `EMBEDDING_SLACK`. The supervisor

@@ -58,12 +58,12 @@ class MemoryProbe:
 def probe_memory(spec: JobSpec, schema: Schema) -> MemoryProbe:
     """Run steps of the job's model with small tables on the CPU, and return the measurements.
 
-    The steps are neither captured nor cut into slices. The bytes per row are the difference between
+    The steps are neither recorded nor cut into slices. The bytes per row are the difference between
     batches of two sizes, so that fixed memory does not count.
     """
     model = _small_model(spec, schema)
     precision = "bf16" if spec.train.precision == "bf16" else "fp32"  # with tf32, tensors are fp32
-    # A captured step consists of the same operations, and needs a GPU.
+    # A recorded step consists of the same operations, and needs a GPU.
     plain = {"precision": precision, "cuda_graph": False, "micro_batches": 1}
     train = spec.train.model_copy(update=plain)
     independent = rows_are_independent(model.dense)

@@ -8,7 +8,7 @@ U distinct rows of a rank's batch and rows of R bytes, a rank sends in a step
 | replicated | counts, ids, sums | `(W-1) * U * (4 + R)` |
 | row_wise, host_cached | counts, ids, rows, sums | `(W-1)/W * U * (4 + 2R)` |
 
-The few bytes of the counts are left out. In a captured step (a CUDA graph), U is the capacity,
+The few bytes of the counts are left out. In a recorded step (a CUDA graph), U is the capacity,
 except for the ids of row-wise tables. Values are sent as fp32 for any stored type. This module does
 not import torch.
 """
@@ -102,7 +102,7 @@ class TablePlan:
     placement: str
     why: str  # the reason, in words
     unique: float  # distinct rows that a rank's step is expected to touch
-    room: float  # rows held and sent: `unique`, or the capacity of a captured step
+    room: float  # rows held and sent: `unique`, or the capacity of a recorded step
     weight_bytes: int  # the largest number of bytes of its weights on a rank
     optimizer_bytes: int  # bytes of its optimizer's state
     average_bytes: int  # bytes of the averages, which exist while rows are scored
@@ -135,7 +135,7 @@ class RankShare:
 
         Args:
             placement: One of `PLACEMENTS`.
-            beside: All tables of the same width, including this one; in a captured step they share
+            beside: All tables of the same width, including this one; in a recorded step they share
                 a capacity.
             why: The reason of the placement, which is copied to the result.
         """
@@ -177,7 +177,7 @@ class RankShare:
         return unique * self._spread(beside)
 
     def _spread(self, tables: Sequence[TableSize]) -> float:
-        """Return how many times more rows a captured step transfers than it is expected to need.
+        """Return how many times more rows a recorded step transfers than it is expected to need.
 
         This is the sum of the owners' capacities, divided by the expected number of distinct rows.
         `tables` are all tables of one width. Returns 1 if no rows are expected.

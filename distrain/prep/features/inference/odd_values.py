@@ -138,7 +138,8 @@ def _rare_class(
     """Return the rarest class of a target with up to 30 classes, if it has very few rows.
 
     A class has very few rows if these are fewer than 10, or (unless the target is binary) fewer
-    than 0.1 % of all; tables of fewer than 1,000 rows are not checked. The list has one item or
+    than 0.1 % of the rows with a value. Targets with fewer than 1,000 values are not checked. The
+    list has one item or
     none. The arguments are as in `odd_values_of`.
     """
     if read_as == "regression" or not facts.few or facts.num_values < _MANY_ROWS:

@@ -294,13 +294,19 @@ def _of_number(
     is_learnable: Callable[[], bool],
     target_kind: str | None,
 ) -> tuple[Feature, ...]:
-    """Return further features of a numeric column.
+    """Return further features of a numeric column: buckets, its values as ids, counts and means.
 
-    These are buckets, and features that take its values as categories. Statistics, and buckets of
-    numbers that are not skewed, are for large tables with a binary target: in a regression of
-    19,178 rows they raised the error. For a large table of classes, which have no target means, the
-    values of a whole number become ids. `settings` are those of the feature that uses the number
-    itself. `is_learnable` and `target_kind` are as in `with_further`.
+    - Buckets are for skewed numbers; in a large table with a binary target, also for other whole
+      numbers.
+    - Counts and target means are for a large table with a binary target, if values are whole or
+      repeat, and predict the target. In a regression of 19,178 rows they increased the error.
+    - Ids are for a large table with a multiclass target, if values are whole, repeat, and predict
+      the class.
+
+    Args:
+        settings: The settings of the feature that uses the number itself.
+        is_learnable: As in `with_further`.
+        target_kind: As in `with_further`.
     """
     more: tuple[Feature, ...] = ()
     has_more = facts.num_rows >= _LARGE_ROWS and target_kind == "binary"
