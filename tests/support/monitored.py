@@ -148,7 +148,10 @@ def beside(world: World) -> Callable[[Callable[..., Awaitable[None]]], Callable[
 async def new_site(*, dashboard: bool = False) -> AsyncIterator[Site]:
     """A scheduler that was started with the preload."""
     async with with_preload(dashboard=dashboard) as scheduler:
-        yield Site(scheduler)
+        site = Site(scheduler)
+        while not hasattr(site.coordinator, "_ticker"):  # its start ends with the real workers
+            await asyncio.sleep(0.01)
+        yield site
 
 
 @asynccontextmanager

@@ -133,6 +133,7 @@ async def test_tombstones_outlive_the_jobs_that_are_kept(site: OrderSite) -> Non
         coordinator.queue(f"job-{number}", parse_spec(SPEC), "/runs")
         coordinator.histories[f"job-{number}"].service = "here"
         coordinator.handle_stimulus(Cancel(f"job-{number}", "no room"))
+        coordinator.recordings.heard(f"job-{number}", None, "")
     assert "job-0" not in coordinator.lifecycle.jobs
     with site.client() as client:
         for number in (0, 30, 559):  # two are forgotten

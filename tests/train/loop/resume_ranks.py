@@ -8,6 +8,7 @@ How an attempt ends, in terms of the places that a rank has passed at its agreem
     {}                      by itself
     {"stop": place}         a stop is asked for when rank 0 is there; the others hear of it later
     {"stop": place, "by": r}                           ... when rank r is there
+    {"stop": place, "by all": True}                    ... by each rank when it is there itself
     {"kill": place}         every rank is there killed with SIGKILL, after its checkpoints are whole
     {"checkpoint": place}   a checkpoint is asked for, and the training goes on
 """
@@ -65,13 +66,15 @@ def interrupt(control, rank, end, kept):
         if agreement.passed == end.get("kill"):
             kept["trainer"].checkpoints.wait()
             os.kill(os.getpid(), signal.SIGKILL)
-        if agreement.passed == place and rank == end.get("by", 0):
+        if agreement.passed == place and end.get("by all"):
+            ask()
+        elif agreement.passed == place and rank == end.get("by", 0):
             control.store.post("test/asked", "1")
             ask()
         return begin()
 
     agreement.begin = begin_and_act
-    if place is not None and rank != end.get("by", 0):
+    if place is not None and rank != end.get("by", 0) and not end.get("by all"):
         threading.Thread(target=hear, daemon=True).start()
 
 

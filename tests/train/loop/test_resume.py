@@ -120,7 +120,7 @@ INTERRUPTED: dict[str, tuple[str, list[dict[str, int]], list[int]]] = {
     ),
     "two, windows: stopped on a border and in a scoring, killed in the next": (
         "two, windows",
-        [{"stop": 5}, {"stop": 3}, {"kill": 13}],
+        [{"stop": 5, "by all": True}, {"stop": 3, "by all": True}, {"kill": 13}],
         [5, 5, 5],
     ),
 }
