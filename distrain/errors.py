@@ -43,15 +43,16 @@ exactly `str(error)`, and a traceback only for errors outside this tree.
 import _thread
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import FrameType
 from typing import Any
 
-_IMPORT_S = 0.05
-"""Seconds until a stop signal that arrived during an import is sent again."""
+_AGAIN_S = 0.05
+"""Seconds until a stop signal that arrived during an import or in a finaliser is sent again."""
 
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
@@ -65,7 +66,7 @@ class Terminated(KeyboardInterrupt):
 def _raise_stop(number: int, frame: FrameType | None) -> None:
     """Raise `Terminated`, or `KeyboardInterrupt` for Ctrl-C.
 
-    If an import is running, send the signal again after `_IMPORT_S`, until the import has ended.
+    If an import is running, send the signal again after `_AGAIN_S`, until the import has ended.
     C extension modules turn exceptions raised during their import into other errors, or leave
     libraries behind that keep the process from ending. An import in which a function of distrain
     runs, such as the import of a script that trains, does not delay the exception.
@@ -80,7 +81,7 @@ def _raise_stop(number: int, frame: FrameType | None) -> None:
 
 
 def _send_again(number: int) -> None:
-    time.sleep(_IMPORT_S)
+    time.sleep(_AGAIN_S)
     os.kill(os.getpid(), number)
 
 
@@ -94,8 +95,9 @@ def on_sigterm(handler: Callable[[int, Any], object] = _raise_stop) -> Iterator[
     """Call `handler(number, frame)` for the `STOP_SIGNALS` that arrive in the block.
 
     The default handler raises `Terminated`; with it, Ctrl-C during an import is delayed until the
-    import ends. Does nothing in threads other than the main thread. If the embedding program has
-    its own handler for SIGUSR1 or Ctrl-C, that handler is kept.
+    import ends, and none is lost in a finaliser. Does nothing in threads other than the main
+    thread. If the embedding program has its own handler for SIGUSR1 or Ctrl-C, that handler is
+    kept.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -107,45 +109,35 @@ def on_sigterm(handler: Callable[[int, Any], object] = _raise_stop) -> Iterator[
     if handler is _raise_stop and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         before[signal.SIGINT] = signal.signal(signal.SIGINT, handler)
     try:
-        yield
+        with lost_interrupts_sent_again() if handler is _raise_stop else nullcontext():
+            yield
     finally:
         for number, old in before.items():
             signal.signal(number, old)
 
 
 @contextmanager
-def lost_interrupts() -> Iterator[Callable[[], None]]:
-    """Yield a function that raises a Ctrl-C or stop signal that the block lost, if there is one.
+def lost_interrupts_sent_again() -> Iterator[None]:
+    """Send Ctrl-C or a stop signal again if Python ignores the exception of its handler.
 
-    Python ignores exceptions raised in a finaliser, so the exception of a signal that arrives
-    during a finaliser is lost. Call the function regularly in the block, on the main thread; in
-    other threads it does nothing. Only signals whose handler is Python's own for Ctrl-C, or the
-    default of `on_sigterm`, are observed.
+    Python ignores exceptions raised in finalisers and in some callbacks of C code; a signal that
+    arrives there would be lost. Other ignored exceptions are reported as before.
     """
-    received: list[tuple[Callable[[int, Any], object], int]] = []
+    before = sys.unraisablehook
 
-    def note(number: int, frame: object) -> None:
-        received.append((replaced[number], number))
-        replaced[number](number, frame)
-        received.pop()  # the handler did not raise: it sends the signal again after the import
+    def send_again(ignored: "sys.UnraisableHookArgs") -> None:
+        if isinstance(ignored.exc_value, KeyboardInterrupt):
+            is_signal = isinstance(ignored.exc_value, Terminated)
+            number = signal.SIGTERM if is_signal else signal.SIGINT
+            _thread.start_new_thread(_send_again, (number,))
+        else:
+            before(ignored)
 
-    def raise_lost() -> None:
-        if received and threading.current_thread() is threading.main_thread():
-            handler, number = received.pop()
-            handler(number, None)
-
-    replaced: dict[int, Callable[[int, Any], object]] = {}
-    if threading.current_thread() is threading.main_thread():
-        ours: tuple[Any, ...] = (signal.default_int_handler, _raise_stop)
-        handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, *STOP_SIGNALS)}
-        replaced |= {n: one for n, one in handlers.items() if callable(one) and one in ours}
+    sys.unraisablehook = send_again
     try:
-        for number in replaced:
-            signal.signal(number, note)
-        yield raise_lost
+        yield
     finally:
-        for number, before in replaced.items():
-            signal.signal(number, before)
+        sys.unraisablehook = before
 
 
 class DistrainError(Exception):

@@ -222,8 +222,8 @@ def score(auc: float | None, targets: Targets | None = None) -> str:
     >>> score(0.75), score(None, {"price": {"rmse": 2.5}}), score(None)
     ('0.7500', 'RMSE 2.5', '-')
     """
-    target_metric_rows = main_metrics(targets)[:1] if auc is None else []
-    return " ".join(target_metric_rows[0][1:]) if target_metric_rows else number(auc, 4)
+    main = main_metrics(targets)[:1] if auc is None else []
+    return " ".join(main[0][1:]) if main else number(auc, 4)
 
 
 def aucs(

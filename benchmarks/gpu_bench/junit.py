@@ -58,8 +58,8 @@ def result_of(case: ET.Element) -> TestResult:
             message = told.get("message", "").strip()
             long = (told.text or "").strip()
             if outcome == "skipped":
-                atomic_file = SKIPPED_FILE.search(long)
-                reason = atomic_file[1] if atomic_file else message
+                file = SKIPPED_FILE.search(long)
+                reason = file[1] if file else message
             else:
                 reason = "\n".join(part for part in (message, long) if part)
             return TestResult(name_of(case), outcome, took_s, shortened(reason))

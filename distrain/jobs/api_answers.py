@@ -337,7 +337,7 @@ class Preflight(Answer):
     state: str = Field(
         "lost", description="`waiting`, `running`, `passed`, `failed` (see `errors`) or `lost`."
     )
-    notes: list[str] = Field([], description="What was not checked, and possible surprises.")
+    notes: list[str] = Field([], description="What was not checked, and warnings.")
     errors: list[dict[str, Any]] = Field(
         [], description="Mistakes, each with `message`, `where` and `hint`."
     )

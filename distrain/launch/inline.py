@@ -5,7 +5,7 @@ from contextlib import closing
 from pathlib import Path
 from threading import RLock
 
-from distrain.errors import lost_interrupts
+from distrain.errors import lost_interrupts_sent_again
 from distrain.jobs.assignment import Assignment, World
 from distrain.jobs.events import Event, RankFailed
 from distrain.jobs.job_view import JobView, Notice, entry_to_json
@@ -86,9 +86,9 @@ def run_inline(
     meeting = None if gang is None else gang.launch.meeting
     run = Assignment(job_id, attempt, world, document, root, meeting, first_attempt=attempt)
     file = begin_attempt(run)
-    with closing(file), _one_run_at_a_time, process_as_it_was(), lost_interrupts() as raise_lost:
+    with closing(file), _one_run_at_a_time, process_as_it_was(), lost_interrupts_sent_again():
         if gang is None:
-            failure = run_rank(run, report, Control.alone(raise_lost))
+            failure = run_rank(run, report, Control.alone())
         else:
             with gang.training(spec, run, report) as reporting:
                 failure = run_rank(run, *reporting)

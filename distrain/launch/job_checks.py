@@ -166,7 +166,7 @@ def _choose_device(job: JobChecks) -> None:
     if job.elsewhere:
         return
     from distrain.train.control.rank_setup import choose_backend, choose_device
-    from distrain.train.step.graphed_step import check_graph
+    from distrain.train.step.graph_conditions import check_graph
     from distrain.train.step.precision import check_precision
     from distrain.workers.open_cluster import ClusterRequest, check_cluster
 

@@ -12,7 +12,6 @@ from distrain.errors import (
     OutputError,
     SpecError,
     Terminated,
-    lost_interrupts,
     on_sigterm,
 )
 from distrain.formatting import is_uninformative, useless_targets
@@ -251,9 +250,8 @@ def _run_to_end(
         job = JobHandle(client, run.job_id)
         num_seen = 0
 
-        def show(view: "JobView", raise_lost: "Callable[[], None]" = lambda: None) -> None:
+        def show(view: "JobView") -> None:
             nonlocal num_seen
-            raise_lost()
             on_view(view)
             num_seen = view.next_record
 
@@ -262,8 +260,7 @@ def _run_to_end(
             is_new = job.submit(run.spec, root, run.first_attempt)
             try:
                 after_submission(is_new, client, progress)
-                with lost_interrupts() as raise_lost:
-                    return job.watch(lambda view: show(view, raise_lost))
+                return job.watch(show)
             except CallbackFailed as failed:
                 job.cancel(f"a callback raised {failed}")
                 raise

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from distrain.errors import InputError
 from distrain.prep.raw_values import UnusableValue, is_missing, texts_of_any
 from distrain.storage.outputs import scratch_folder, translated_errors
+from distrain.storage.unfinished import rename_unless_there
 
 _NO_TABLE = (OverflowError, TypeError, ValueError, pa.ArrowException)
 _UNNAMED_INDEX = "__index_level_"
@@ -104,11 +105,7 @@ def store_rows(rows: Any, place: Path) -> str:
                 raise InputError(f"the {type(rows).__name__} given has no rows")
             _write(table, folder)
         stored = place / _name_by_content(folder)
-        try:
-            folder.rename(stored)
-        except OSError:
-            if not stored.is_dir():  # otherwise another process has written the same rows
-                raise
+        rename_unless_there(folder, stored)
     return str(stored)
 
 

@@ -61,7 +61,9 @@ from distrain.workers.worker_shutdown import NannyLeavePlugin
 PLUGIN_NAME = "distrain-coordinator"
 TICK_MS = 100
 KEPT_JOBS = 500
-"""Ended jobs that stay visible; the oldest are forgotten first.
+"""Ended jobs that stay visible; those that ended first are forgotten first.
+
+As many further jobs are kept while their summaries are not written.
 
 A service must ask for changes before as many further jobs have ended.
 """

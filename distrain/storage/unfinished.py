@@ -110,6 +110,15 @@ def remove_left(final: Path, own: Path) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def rename_unless_there(partial: Path, final: Path) -> None:
+    """Rename a folder, unless another process has made the folder `final` meanwhile."""
+    try:
+        partial.rename(final)
+    except OSError:
+        if not final.is_dir():
+            raise
+
+
 def remove_aside(own: Path) -> None:
     """Remove a folder, after renaming it so that late tasks create no files in it.
 

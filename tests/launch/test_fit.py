@@ -350,9 +350,9 @@ class InterruptedInFinaliser(LoggedProgress):
     def show(self, view):
         if view.progress:
             Finalised()
+            threading.Event().wait(60)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupt_that_a_finaliser_swallows_ends_training_all_the_same(prepared, tmp_path):
     document = small_document(prepared) | INLINE
     with pytest.raises(KeyboardInterrupt):

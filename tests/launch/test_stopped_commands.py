@@ -4,6 +4,7 @@ import importlib
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from distrain.errors import Terminated, lost_interrupts, on_sigterm
+from distrain.errors import Terminated, on_sigterm
 from distrain.jobs.job_view import JobView
 from distrain.jobs.spec import parse_spec
 from distrain.jobs.states import JobState
@@ -84,8 +85,30 @@ def test_a_sigterm_that_meets_an_import_is_raised_once(
         "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    with on_sigterm(), lost_interrupts() as raise_lost:
+    with on_sigterm():
         importlib.import_module("ended_meanwhile")
-        raise_lost()  # nothing is lost yet
         with pytest.raises(Terminated):
             threading.Event().wait(60)
+
+
+class SignalledInFinaliser:
+    def __init__(self, number: int):
+        self.number = number
+
+    def __del__(self) -> None:
+        signal.raise_signal(self.number)
+
+
+@pytest.mark.parametrize(
+    ("number", "error"), [(signal.SIGTERM, Terminated), (signal.SIGINT, KeyboardInterrupt)]
+)
+def test_a_signal_that_meets_a_finaliser_is_raised_after_it(
+    number: int, error: type[BaseException]
+) -> None:
+    before = sys.unraisablehook
+    with on_sigterm():
+        SignalledInFinaliser(number)
+        with pytest.raises(error) as raised:
+            threading.Event().wait(60)
+    assert raised.type is error
+    assert sys.unraisablehook is before

@@ -31,11 +31,11 @@ def test_a_chunk_of_more_row_groups_than_16_bits_count() -> None:
     plan = EpochPlan(70_000, 1, 100)
     (chunk,) = chunk_order(sizes, 0, 0, "full")
     load = Load(0, 0, (Piece(0, 0, 0, 70_000, 0),))
-    dealer = RowAssigner(plan, range(1), chunk, load, sizes, 0, 0)
+    assigner = RowAssigner(plan, range(1), chunk, load, sizes, 0, 0)
     order = row_permutation(70_000, 0, 0, 0)
     for number in (0, 4464, 65_535, 65_536, 69_999):
         place = int(np.flatnonzero(order == number)[0])
-        assert written(dealer.assign(number), number) == [
+        assert written(assigner.assign(number), number) == [
             ((place // 100, place % 100), (number, 0))
         ]
 

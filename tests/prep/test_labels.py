@@ -1,8 +1,6 @@
 """Targets: words keep their spelling, labels have two values, rows without one are counted."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -117,20 +115,6 @@ def test_labels_of_an_inferred_target_are_those_of_its_two_values_or_an_error_na
     else:
         found = labels_of(values, target, FormatSpec()).to_pylist()
         assert found == [known[one] for one in later]
-
-
-def test_bad_values_get_other_rows_in_a_process_without_dask() -> None:
-    """Dask installs a way to copy exceptions, which such a process lacks."""
-    code = """
-import pyarrow as pa
-from distrain.prep.features.rows import NeitherValue
-from distrain.prep.features.targets import TargetSpec
-target = TargetSpec(column="y", equals="yes", otherwise="no")
-moved = NeitherValue([1], pa.array(["yes", "Yes"]), target).of_rows([7])
-assert (moved.places, moved.items) == ([7], [1])
-assert "Yes" in moved.described(0) and moved.hint
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])

@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from distributed import Scheduler, Worker
@@ -148,10 +148,17 @@ def beside(world: World) -> Callable[[Callable[..., Awaitable[None]]], Callable[
 async def new_site(*, dashboard: bool = False) -> AsyncIterator[Site]:
     """A scheduler that was started with the preload."""
     async with with_preload(dashboard=dashboard) as scheduler:
-        site = Site(scheduler)
-        while not hasattr(site.coordinator, "_ticker"):  # its start ends with the real workers
-            await asyncio.sleep(0.01)
-        yield site
+        yield await started(Site(scheduler))
+
+
+SomeSite = TypeVar("SomeSite", bound=Site)
+
+
+async def started(site: SomeSite) -> SomeSite:
+    """A site whose coordinator has started: the end of its start takes the real workers."""
+    while not hasattr(site.coordinator, "_ticker"):
+        await asyncio.sleep(0.01)
+    return site
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from monitored import Site, with_preload, with_workers
+from monitored import Site, started, with_preload, with_workers
 
 from distrain.jobs.spec import parse_spec
 from distrain.scheduler.lifecycle.messages import Tick
@@ -54,4 +54,4 @@ def no_token(monkeypatch: pytest.MonkeyPatch) -> None:
 async def new_order_site(*, num_workers: int = 0) -> AsyncIterator[OrderSite]:
     """A scheduler that was started with the preload, and workers of it."""
     async with with_preload() as scheduler, with_workers(scheduler, num_workers):
-        yield OrderSite(scheduler)
+        yield await started(OrderSite(scheduler))

@@ -106,12 +106,12 @@ Returns `None` if that was cancelled.
 class _Task(NamedTuple):
     epoch: _OpenEpoch
     steps: LoadSteps  # counted over all epochs
-    dealer: RowAssigner
+    assigner: RowAssigner
     number: int  # of the row group in its chunk
     group: RowGroup
 
     def run(self) -> None:
-        assignment = self.dealer.assign(self.number)
+        assignment = self.assigner.assign(self.number)
         if len(assignment.rows):
             batches = self.epoch.batches.at(assignment.steps.tolist())
             self.epoch.backend.load(self.group, assignment, batches)
@@ -149,10 +149,12 @@ class _OpenEpoch:
             if len(chunk.row_groups) > 1:
                 sizes = [work.row_groups[group].num_rows for group in chunk.row_groups]
             order = work.order_of and partial(work.order_of, load.chunk)
-            dealer = RowAssigner(work.plan, work.lanes, chunk, load, sizes, seed, work.epoch, order)
+            assigner = RowAssigner(
+                work.plan, work.lanes, chunk, load, sizes, seed, work.epoch, order
+            )
             steps = LoadSteps.of(work.plan, load, work.open_steps, self._offset)
             for number, group in enumerate(chunk.row_groups):
-                yield _Task(self, steps, dealer, number, work.row_groups[group])
+                yield _Task(self, steps, assigner, number, work.row_groups[group])
 
     def count_done(self) -> None:
         self._num_done += 1

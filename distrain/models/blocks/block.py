@@ -112,9 +112,10 @@ class Chain(Block):
 
     def build(self, input_shape: Shape) -> Shape:
         self._passes_on = input_shape.made_by
+        shape = input_shape
         for block in self:
-            input_shape = block.attach(input_shape)
-        return input_shape
+            shape = block.attach(shape)
+        return shape
 
     def forward(self, value: Value) -> Value:
         for block in self.blocks:

@@ -35,15 +35,13 @@ class BadValues(Exception):
         self.hint = hint
 
     def of_rows(self, rows: Places) -> BadValues:
-        """Return a copy with `rows`, one for each bad value, as its `places`.
+        """Set `places` to `rows`, one for each bad value, and return this error.
 
         Use it if the values were taken from lists or from some of the rows, so that their positions
         are not row numbers.
         """
-        # `copy` would call the class with the message alone.
-        moved = type(self).__new__(type(self), *self.args)
-        moved.__dict__.update(vars(self) | {"places": rows})
-        return moved
+        self.places = rows
+        return self
 
     def described(self, number: int) -> str:
         """Return the value and the problem of the bad value with the index `number`, as a text.

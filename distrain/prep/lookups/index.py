@@ -46,6 +46,7 @@ from distrain.prep.workers import TaskRunner
 from distrain.prep.workflow import Workflow
 from distrain.storage.folder import open_folder
 from distrain.storage.outputs import translated_errors
+from distrain.storage.unfinished import rename_unless_there
 from distrain.storage.uploads import nameless_file
 from distrain.storage.urls import is_remote
 
@@ -114,11 +115,8 @@ def write_index(categories: str, name: str, folder: str, range_bytes: int) -> in
         try:
             num_values = _write_files(lambda file: partial / file, categories, name, range_bytes)
             (partial / _RUNS).unlink()
-            try:
-                partial.rename(folder)
-            except OSError:
-                if not Path(folder).is_dir():  # otherwise a worker that was lost has made it
-                    raise
+            # A worker that was lost in the meantime may have made the folder already.
+            rename_unless_there(partial, Path(folder))
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     return num_values

@@ -24,7 +24,7 @@ class Handler(RequestHandler):  # type: ignore[misc]  # distributed is untyped
 
     def initialize(self, dask_server: Any = None, accepts_commands: bool = True) -> None:
         super().initialize(dask_server)
-        self._takes_orders = accepts_commands
+        self._accepts_commands = accepts_commands
 
     def prepare(self) -> None:
         """Refuse unknown routes, large bodies and unauthorised changes before a body is read."""
@@ -37,7 +37,7 @@ class Handler(RequestHandler):  # type: ignore[misc]  # distributed is untyped
 
     def _check(self) -> None:
         route, _ = route_of(self.request.method, self._path)
-        if route.is_order and not self._takes_orders:
+        if route.is_order and not self._accepts_commands:
             hint = "Start the scheduler with `--preload distrain.preload`."
             raise Refusal(404, "not_found", "this scheduler accepts no orders over HTTP", hint)
         if route.is_order and (trouble := why_refused(self.request)) is not None:

@@ -38,8 +38,8 @@ PATIENCE_S = 5.0  # a scheduler that is silent for a shorter time is not written
 ALL_AFTER_S = 60.0
 """After this time without an answer, the scheduler is asked for all jobs.
 
-It keeps its last 500 ended jobs only. Others may have ended and be forgotten meanwhile; they must
-not be taken to be still running.
+It keeps its last ended jobs only. Others may have ended and be forgotten meanwhile; they must not
+be taken to be still running.
 """
 FINISH_WITHIN_S = 60.0  # how long a job waits for its summary before it becomes final
 WHY_EVERY_S = 10.0

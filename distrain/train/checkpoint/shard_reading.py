@@ -186,8 +186,8 @@ class ShardReading:
         rows = part.need.piece.rows.part(part.start, part.stop)
         dtype, shape = part.need.facts
         values = content.view(dtype_of(dtype)).view(rows.count, *shape[1:])
-        for taker in part.need.receivers:
-            taker.take(rows, values)
+        for receiver in part.need.receivers:
+            receiver.take(rows, values)
 
     @contextlib.contextmanager
     def _missing_is_damage(self, shard: Shard) -> Iterator[None]:

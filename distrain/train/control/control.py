@@ -37,13 +37,14 @@ class Control:
     agreement: StepAgreement
     activity: RankActivity
     stop_deadline: StopDeadline | None = None  # `None`: no other process requests a save
+
     look: Callable[[], None] = lambda: None  # called before each step and batch; may raise
 
     @classmethod
-    def alone(cls, look: Callable[[], None] = lambda: None) -> Control:
+    def alone(cls) -> Control:
         """Return the control of a job with a single rank that no other process supervises."""
         store = RankStore()
-        return cls(store, StepAgreement(store, 0, 1), RankActivity(), look=look)
+        return cls(store, StepAgreement(store, 0, 1), RankActivity())
 
     @classmethod
     def supervised(

@@ -44,7 +44,8 @@ from distrain.train.planning.tables_plan import (
     plan_tables,
     tables_limit,
 )
-from distrain.train.step.graphed_step import GraphedStep, may_record
+from distrain.train.step.graph_conditions import is_custom, model_facts, records_steps
+from distrain.train.step.graphed_step import GraphedStep
 from distrain.train.step.open_report import OpenReport
 from distrain.train.step.step import TrainStep
 from distrain.train.timing.phases import PEERS, READER, waiting
@@ -187,24 +188,11 @@ def _build(job: RankJob) -> TrainStep | GraphedStep:
     model.dense.embedding_dropout = spec.embeddings.dropout
     model.to(job.device).train()
     with waiting(PEERS):  # waits for rank 0's dense parameters
-        if not _records(spec, job.device, model):
+        if not records_steps(spec.train, job.device, model_facts(model, is_custom(spec))):
             return TrainStep(model, spec.train, world.num_ranks)
         lanes = spec.train.lanes // world.num_ranks
         max_rows = lanes * -(-spec.train.batch_rows // spec.train.lanes)
         return GraphedStep(model, spec.train, world.num_ranks, max_rows)
-
-
-def _records(spec: JobSpec, device: torch.device, model: ClickModel) -> bool:
-    """Return True if this job's steps are recorded as CUDA graphs.
-
-    With `train.cuda_graph` `auto`, they are recorded if they can be (`may_record`), except those of
-    a user-defined model.
-    """
-    if spec.train.cuda_graph != "auto":
-        return spec.train.cuda_graph
-    # A replay repeats kernels only: it would omit what a user's own function does on the host.
-    is_known = "model.function" not in spec.functions
-    return is_known and may_record(spec.train, device, model)
 
 
 Arguments = ParamSpec("Arguments")

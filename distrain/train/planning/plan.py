@@ -17,7 +17,8 @@ from distrain.train.data.job_tables import Inputs
 from distrain.train.data.loaders import job_loader
 from distrain.train.planning.memory import RankMemory, rank_memory
 from distrain.train.planning.memory_probe import MemoryProbe, probe_memory
-from distrain.train.planning.tables_plan import plan_tables, records_steps, tables_limit
+from distrain.train.planning.tables_plan import plan_tables, tables_limit
+from distrain.train.step.graph_conditions import planned_facts, records_steps
 from distrain.train.step.step import Slicing, slicing_of
 
 _MOST_RANK_NUMBERS = 12
@@ -158,6 +159,8 @@ def peak_of(
     Only the type of `device` matters: this machine need not have such a device.
     """
     on_gpu, checkpoint = device.type == "cuda", spec.checkpoint
+    blueprint = blueprint_of(schema, spec.model)
+    facts = planned_facts(spec, blueprint, spec.resources.num_ranks, tables)
     memory = _memory(loader, footers, on_gpu)
     # A step may have one row less of each lane, and the last batch of an epoch or a window is
     # smaller. Smaller batches may be cut into fewer slices, which are then larger.
@@ -186,9 +189,7 @@ def peak_of(
         on_gpu=on_gpu,
         copies=checkpoint.asynchronous and bool(before_the_end),
         scores=bool(spec.data.valid),
-        recorded=records_steps(
-            spec, blueprint_of(schema, spec.model), spec.resources.num_ranks, device.type
-        ),
+        recorded=records_steps(spec.train, device, facts),
     )
 
 

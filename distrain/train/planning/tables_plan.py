@@ -21,7 +21,6 @@ from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.models.kinds import EmbeddingsSpec
 from distrain.jobs.spec.tasks import INPUT_NAMES
 from distrain.jobs.spec.training import JUDGING_METRICS
-from distrain.models.blueprint import Blueprint
 from distrain.models.build import blueprint_of
 from distrain.models.embeddings.columns import TableColumn
 from distrain.models.embeddings.sharding.placing import COLLECTIVE_BYTES, plan_placements
@@ -36,7 +35,7 @@ from distrain.models.heads.targets import output_names
 from distrain.models.heads.tasks import Task
 from distrain.schema.schema import Schema
 from distrain.train.planning.memory import kept_bytes
-from distrain.train.step.graphed_step import may_record
+from distrain.train.step.graph_conditions import planned_facts, records_steps
 
 MEMORY_SHARE = 0.75
 """The share of a GPU's memory, or of a host's free memory, for tables; the rest is for all else."""
@@ -60,7 +59,7 @@ def plan_tables(
     """
     blueprint = blueprint_of(schema, spec.model)
     tables = table_sizes(blueprint.inputs.columns)
-    captured = records_steps(spec, blueprint, num_ranks, device_type)
+    facts = planned_facts(spec, blueprint, num_ranks)
     blueprint.check()
     inits_of(blueprint.inputs.columns, spec.embeddings)
     plan = plan_placements(
@@ -73,7 +72,7 @@ def plan_tables(
                 WEIGHT_BYTES[spec.embeddings.storage],
                 averaged=spec.train.ema is not None,
             ),
-            captured=captured,
+            captured=records_steps(spec.train, torch.device(device_type), facts),
         ),
         budget_bytes=budget_bytes,
         wanted=spec.embeddings.placement,
@@ -88,20 +87,6 @@ def plan_tables(
             hint="Choose another placement of the tables, or set train.ema to null.",
         )
     return plan
-
-
-def records_steps(spec: JobSpec, blueprint: Blueprint, num_ranks: int, device_type: str) -> bool:
-    """Return True if steps are recorded as CUDA graphs, before the model and its placement exist.
-
-    The answer is wrong for `auto` if tables are placed as `host_cached`: then none are recorded.
-    """
-    if spec.train.cuda_graph != "auto":
-        return spec.train.cuda_graph
-    return not (
-        any(column.combiner is not None for column in blueprint.inputs.columns)
-        or "model.function" in spec.functions
-        or (num_ranks > 1 and blueprint.task.compares_rows)
-    ) and may_record(spec.train, torch.device(device_type))
 
 
 def inits_of(columns: Sequence[TableColumn], embeddings: EmbeddingsSpec) -> dict[str, float]:

@@ -20,7 +20,6 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from distrain.errors import SpecError
 from distrain.jobs.spec.training import TrainSpec
 from distrain.loader.batch import Batch
 from distrain.models.click_model import ClickModel
@@ -31,6 +30,7 @@ from distrain.models.embeddings.peers import Peers
 from distrain.models.embeddings.route import Route
 from distrain.train.step.clipping import scales
 from distrain.train.step.dense import DenseTraining
+from distrain.train.step.graph_conditions import check_graph, model_facts
 from distrain.train.step.host_copy import HostCopy
 from distrain.train.step.loss_share import loss_against_all, sums_over_ranks, weighted_share
 from distrain.train.step.recorder import Recorder, StepGraph
@@ -56,7 +56,7 @@ class GraphedStep:
         make_graph: Callable[[], StepGraph] | None = None,
     ):
         self._device = next(model.dense.parameters()).device
-        check_graph(train, self._device if make_graph is None else None, model)
+        check_graph(train, self._device if make_graph is None else None, model_facts(model))
         self.model = model
         self.dense = DenseTraining(model.dense, train, num_ranks, captured=True)
         self.sparse_optimizer = sparse_optimizer(model.embeddings, train)
@@ -270,53 +270,3 @@ def _refilled(
         task_weights=None if batch.task_weights is None else next(both).t(),
     )
     return refilled, PaddedRoutes.of(routes.capacities, others[len(weights) :])
-
-
-def check_graph(
-    train: TrainSpec, device: torch.device | None, model: ClickModel | None = None
-) -> None:
-    """Raise a `SpecError` with all reasons why a graph cannot contain the step.
-
-    Args:
-        device: The rank's device; `None` where graphs need no GPU, as in tests.
-        model: `None` before it exists.
-    """
-    found = _problems(train, device, model)
-    if found:
-        raise SpecError(
-            f"train.cuda_graph is not possible here: {'; '.join(found)}",
-            hint="Set train.cuda_graph to auto or false, or change the named settings.",
-        )
-
-
-def may_record(train: TrainSpec, device: torch.device, model: ClickModel | None = None) -> bool:
-    """Return True if steps can be recorded as CUDA graphs, so that `auto` records them.
-
-    Without `model`, only the spec and the device are considered.
-    """
-    return not _problems(train, device, model)
-
-
-def _problems(train: TrainSpec, device: torch.device | None, model: ClickModel | None) -> list[str]:
-    """Return the reasons why a graph cannot contain the step; arguments as in `check_graph`.
-
-    Without a `model`, only the spec and the device are checked. Without a `device`, the device is
-    not.
-    """
-    problems: dict[str, object] = {
-        f"it is on {device}, and graphs need an NVIDIA GPU": device and device.type != "cuda",
-        "train.micro_batches must be 1 or auto": train.micro_batches not in (1, "auto"),
-        "train.table_weight_decay must be 0": train.table_weight_decay,
-    }
-    if model is not None:
-        tables, lists = model.embeddings, ", ".join(model.embeddings.list_names)
-        cached = any(store.cache is not None for store in tables.stores)
-        peers = tables.peers if tables.peers.num_ranks > 1 else None
-        gloo = peers and device and peers.device.type == "cpu"
-        problems |= {
-            "embeddings.placement must not be host_cached": cached,
-            "the ranks communicate through gloo, but a graph supports only NCCL's operations": gloo,
-            "the loss compares rows of all ranks": peers and model.task.compares_rows,
-            f"columns of lists have no fixed size: {lists}": lists,
-        }
-    return [problem for problem, there in problems.items() if there]

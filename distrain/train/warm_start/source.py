@@ -193,11 +193,11 @@ class _ModelWeights:
         for name, of_name in receivers.items():
 
             def take(
-                rows: slice, values: Tensor, receivers: Sequence[RowReceiver] = of_name
+                rows: slice, values: Tensor, of_tensor: Sequence[RowReceiver] = of_name
             ) -> None:
                 values = values if values.dim() else values.unsqueeze(0)
-                for taker in receivers:
-                    taker.take(Rows(rows.start, 1, len(values)), values)
+                for receiver in of_tensor:
+                    receiver.take(Rows(rows.start, 1, len(values)), values)
                 after_slab()
 
             self.file.read(name, take)

@@ -9,16 +9,20 @@ from distrain.errors import ModelError, SchemaError, SpecError
 from distrain.jobs.spec import parse_spec
 from distrain.models import build_model
 from distrain.models.build import blueprint_of
-from distrain.models.embeddings import Peers
+from distrain.models.embeddings import EmbeddingCollection, Peers
 from distrain.models.heads import BinaryClassificationTask, RegressionTask
 from distrain.schema import criteo_schema
-from distrain.train.loop.setup import _records
 from distrain.train.planning import tables_plan
 from distrain.train.planning.tables_plan import (
     check_metric,
     plan_tables,
-    records_steps,
     tables_limit,
+)
+from distrain.train.step.graph_conditions import (
+    is_custom,
+    model_facts,
+    planned_facts,
+    records_steps,
 )
 
 CARDINALITIES = {f"C{i}": 2 + i * i for i in range(1, 27)}
@@ -62,16 +66,33 @@ def test_the_spec_counts():
 @pytest.mark.parametrize("graph", ["auto", "true", "false"])
 @pytest.mark.parametrize("num_ranks", [1, 2])
 @pytest.mark.parametrize("compares", [False, True])
-@pytest.mark.parametrize("decay", ["train.table_weight_decay=0", "train.table_weight_decay=0.1"])
-def test_a_plan_records_what_the_job_records(graph, num_ranks, compares, decay, monkeypatch):
-    spec, schema = job(f"train.cuda_graph={graph}", decay), criteo_schema(CARDINALITIES)
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "train.table_weight_decay=0",
+        "train.table_weight_decay=0.1",
+        "embeddings.placement=host_cached",
+    ],
+)
+def test_a_plan_records_what_the_job_records(graph, num_ranks, compares, setting, monkeypatch):
+    spec, schema = job(f"train.cuda_graph={graph}", setting), criteo_schema(CARDINALITIES)
     blueprint = blueprint_of(schema, spec.model)
     if compares:
         monkeypatch.setattr(type(blueprint.task), "candidates", lambda *_: None)
-    planned = records_steps(spec, blueprint, num_ranks, "cuda")
-    model = build_model(schema, spec.model, seed=0)
+    plan = plan_tables(spec, schema, num_ranks=num_ranks, device_type="cuda", budget_bytes=10**9)
+
+    def tables(columns, *, generator):
+        return EmbeddingCollection(columns, placements=plan.placements, generator=generator)
+
+    model = build_model(schema, spec.model, seed=0, make_tables=tables)
     model.embeddings.peers = NcclPeers(0, num_ranks)
-    assert planned == _records(spec, torch.device("cuda"), model)
+    planned = planned_facts(spec, blueprint, num_ranks, plan)
+    of_model = model_facts(model, is_custom(spec))
+    assert (planned, records(spec, planned)) == (of_model, records(spec, of_model))
+
+
+def records(spec, facts):
+    return records_steps(spec.train, torch.device("cuda"), facts)
 
 
 def test_host_cached_tables_with_averages_are_refused_by_the_plan():

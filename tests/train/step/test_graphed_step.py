@@ -29,11 +29,16 @@ from distrain.train.checkpoint import (
     load_newest,
 )
 from distrain.train.data.job_extent import JobSpan
-from distrain.train.loop.setup import _records
 from distrain.train.step import recorder
 from distrain.train.step.averages import averaged
 from distrain.train.step.device_metrics import DeviceTargets
-from distrain.train.step.graphed_step import GraphedStep, check_graph, may_record
+from distrain.train.step.graph_conditions import (
+    check_graph,
+    is_custom,
+    model_facts,
+    records_steps,
+)
+from distrain.train.step.graphed_step import GraphedStep
 from distrain.train.step.open_report import OpenReport
 from distrain.train.step.recorder import WARM_UP_STEPS, Recorder
 from distrain.train.step.routing import RoutedBatch
@@ -278,19 +283,22 @@ def test_what_a_graph_cannot_hold_is_refused(wording):
 )
 def test_auto_records_where_nothing_stands_against_it(section, model, device, records):
     spec = TrainSpec.model_validate(section)
-    assert may_record(spec, torch.device(device), make_model("mlp", **model)) == records
+    assert (
+        records_steps(spec, torch.device(device), model_facts(make_model("mlp", **model)))
+        == records
+    )
 
 
 @pytest.mark.parametrize(("peers", "records"), [("nccl", True), ("gloo", False)])
 def test_auto_records_on_ranks_that_meet_through_nccl(peers, records, monkeypatch):
     model = make_model("mlp")
     model.embeddings.peers = (NcclPeers if peers == "nccl" else GlooPeers)(0, 2)
-    assert may_record(TrainSpec(), torch.device("cuda"), model) == records
+    assert records_steps(TrainSpec(), torch.device("cuda"), model_facts(model)) == records
     # The loss compares rows of all ranks, which a recorded step does not send.
     monkeypatch.setattr(type(model.task), "candidates", lambda *_: None)
-    assert not may_record(TrainSpec(), torch.device("cuda"), model)
+    assert not records_steps(TrainSpec(), torch.device("cuda"), model_facts(model))
     model.embeddings.peers = Peers()
-    assert may_record(TrainSpec(), torch.device("cuda"), model)
+    assert records_steps(TrainSpec(), torch.device("cuda"), model_facts(model))
 
 
 def test_auto_records_no_function_of_a_user():
@@ -299,9 +307,10 @@ def test_auto_records_no_function_of_a_user():
         "data": {"train": "rows"},
         "model": {"kind": "custom", "function": "own.module:make"},
     }
-    assert not _records(parse_spec(section), torch.device("cuda"), model)
-    section["train"] = {"cuda_graph": True}
-    assert _records(parse_spec(section), torch.device("cuda"), model)
+    spec = parse_spec(section)
+    facts = model_facts(model, is_custom(spec))
+    assert not records_steps(spec.train, torch.device("cuda"), facts)
+    assert records_steps(TrainSpec(cuda_graph=True), torch.device("cuda"), facts)
 
 
 class GlooPeers(Peers):
@@ -319,7 +328,9 @@ class NcclPeers(Peers):
 def test_a_graph_cannot_hold_what_goes_through_gloo(wording):
     model = make_model("mlp")
     model.embeddings.peers = GlooPeers(0, 2)
-    wording.refused(SpecError, lambda: check_graph(TrainSpec(), torch.device("cuda"), model))
+    wording.refused(
+        SpecError, lambda: check_graph(TrainSpec(), torch.device("cuda"), model_facts(model))
+    )
 
 
 def test_a_cpu_has_no_graphs(wording):

@@ -170,12 +170,12 @@ def test_ranks_read_only_pieces_of_which_they_hold_rows(sources):
             self.name, self.receivers, self.device = name, (first, *others), first.device
 
         def wants(self, rows):
-            return any(taker.wants(rows) for taker in self.receivers)
+            return any(receiver.wants(rows) for receiver in self.receivers)
 
         def take(self, rows, values):
             read.append((self.name, rows))
-            for taker in self.receivers:
-                taker.take(rows, values)
+            for receiver in self.receivers:
+                receiver.take(rows, values)
 
     take(replace(source, weights=Counting()), states_of("two, row-wise")[1])
     tables = [rows for name, rows in read if name.startswith("embeddings.")]

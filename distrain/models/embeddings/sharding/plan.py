@@ -76,7 +76,7 @@ def _totals(plan: ShardingPlan) -> list[str]:
     room, unique = plan.total("room"), plan.total("unique")
     if room > unique:
         lines.append(
-            f"a captured step has room for {room:,.0f} rows, of which {unique:,.0f} are expected"
+            f"a recorded step has room for {room:,.0f} rows, of which {unique:,.0f} are expected"
         )
     if plan.num_ranks > 1:
         lines.append(f"a rank sends {byte_size(plan.total('sent_bytes'))} a step")

@@ -318,9 +318,8 @@ def _of_number(
     are_repeated = facts.distinct * _ROWS_PER_VALUE <= facts.num_values
     has_ids = facts.num_rows >= _LARGE_ROWS and target_kind == "multiclass"
     if has_ids and facts.is_whole and are_repeated and is_learnable():
-        as_text = {k: v for k, v in _categorical(facts, "").settings.items() if k == "as"}
-        ids = {"from": facts.name, **as_text, "kind": "categorical"}
-        ids["freq_threshold"] = _FEWEST_OF_ID
+        own = _categorical(facts, "").settings
+        ids = {"from": facts.name, **own, "freq_threshold": _FEWEST_OF_ID}
         why = "values: equal numbers predict the class as categories do"
         more += (_feature(facts.name, ids, why),)
     repeats = facts.is_whole or are_repeated
