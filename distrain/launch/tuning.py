@@ -159,7 +159,7 @@ class Search:
         return self._finish(study, metric)
 
     def _checked_rows(self, space: Mapping[str, BaseDistribution]) -> str:
-        """Check the job of a trial, and return the fingerprint (a hash) of its training files."""
+        """Check the job of a trial, and return the fingerprint (a hash) of its files."""
         values = {name: _usable_of(self.spec, name, one) for name, one in space.items()}
         values |= _values_of(self.spec, space)
         request = self._request(self.folder / "trials" / "checked", values, lambda _: None)

@@ -29,7 +29,8 @@ AUDITED = tuple(field.name for field in fields(AuditEntry))
 
 
 def audit_row(entry: AuditEntry) -> dict[str, Any]:
-    return vars(entry) | {"target": entry.target[:256], "details": dict(entry.details)}
+    target = entry.target.replace("\0", "%00")[:256]  # PostgreSQL has no texts with NUL
+    return vars(entry) | {"target": target, "details": dict(entry.details)}
 
 
 def put_audit_entry(connection: Connection, audit_entry: AuditEntry, now_s: float) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from distrain.service.store.auditing import AuditEntry
 from distrain.service.store.errors import RowNotFound, WrongState
 from distrain.service.store.people import Token
 from distrain.service.values import Quota, Role, Scope
@@ -72,3 +73,9 @@ def test_a_declared_project_is_the_configurations(store):
     store.put_project("ads", Quota(max_ranks=8))
     ads = store.projects()[0]
     assert (ads.name, ads.quota, ads.declared) == ("ads", Quota(max_ranks=8), False)
+
+
+def test_a_path_that_a_database_cannot_hold_is_audited_too(store):
+    store.audit(AuditEntry("alice", "cancel", "/v1/jobs/a\0b", "refused 404"))
+    (row,) = store.audit_rows(None, 10)
+    assert row.target == "/v1/jobs/a%00b"
