@@ -46,13 +46,15 @@ def admit(
     )
 
 
-def in_order(queue: Iterable[Job], active: Iterable[Job]) -> list[Job]:
+def in_order(
+    queue: Iterable[Job], active: Iterable[Job], elsewhere: Mapping[str, int]
+) -> list[Job]:
     """Return the jobs of a queue in the order in which they start once there are enough workers.
 
-    `active` are the jobs that hold ranks on the cluster, for a fair order. Ranks on other clusters
-    are not counted.
+    `active` are the jobs that hold ranks on the cluster, and `elsewhere` the ranks in use on other
+    clusters by project, for a fair order.
     """
-    shares = _Shares()
+    shares = _Shares(elsewhere)
     for job in active:
         shares.count(job)
     found = []
@@ -65,8 +67,8 @@ def in_order(queue: Iterable[Job], active: Iterable[Job]) -> list[Job]:
 class _Shares:
     """The ranks in use on the cluster, by project and by owner, for a fair order."""
 
-    def __init__(self, elsewhere: Mapping[str, int] | None = None):
-        self.of_project = Counter(elsewhere or {})
+    def __init__(self, elsewhere: Mapping[str, int]):
+        self.of_project = Counter(elsewhere)
         self.of_owner: Counter[str] = Counter()
 
     def count(self, job: Job) -> None:

@@ -1,7 +1,8 @@
 """The pages of the queue (each cluster's waiting jobs, with reasons) and of the used hours."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Annotated, Any
 from urllib.parse import urlencode
@@ -41,16 +42,18 @@ def queue_of(call: ApiCall, cluster: str) -> dict[str, Any]:
     `jobs` are the waiting jobs that the caller may see; `starts` are the estimated seconds until
     waiting jobs start, by job id, also of jobs that the caller may not see.
     """
-    state, ordered = _alive(call, cluster)
-    seen = [job for job in ordered if may(call.caller, Action.SEE_JOB, job.project, job.owner)]
+    queue = _Queue.of(call, cluster)
+    seen = [
+        job for job in queue.ordered if may(call.caller, Action.SEE_JOB, job.project, job.owner)
+    ]
     shown = documents(call.store, seen, call.service.now_s())
-    workers = state.get("workers") or {}
+    workers = queue.state.get("workers") or {}
     free, total = workers.get("free") or 0, workers.get("total")
     return {
         "cluster": cluster,
-        "state": cluster_state(state),
+        "state": cluster_state(queue.state),
         "jobs": [job for job in shown if job.state in _WAITING],
-        "starts": _starts_in_s(call, ordered, state),
+        "starts": _starts_in_s(call, queue),
         "running": sum(job.state == "running" for job in shown),
         "total": total,
         "busy": None if total is None else total - free,
@@ -59,46 +62,55 @@ def queue_of(call: ApiCall, cluster: str) -> dict[str, Any]:
 
 def start_in_s(call: ApiCall, job: Job) -> float | None:
     """Return the estimated seconds until a waiting job starts; `None` if unknown."""
-    state, ordered = _alive(call, job.cluster)
-    return _starts_in_s(call, ordered, state).get(job.id)
+    return _starts_in_s(call, _Queue.of(call, job.cluster)).get(job.id)
 
 
-def _alive(call: ApiCall, cluster: str) -> tuple[Mapping[str, Any], list[Job]]:
-    """Return a cluster's last report, and its jobs that have not ended.
+@dataclass(frozen=True)
+class _Queue:
+    """A cluster's last report, and its jobs that have not ended.
 
-    First come the jobs that are handed over or being handed over, by priority and age, then the
-    queued jobs in the order in which they would start.
+    Attributes:
+        ordered: First the jobs that are handed over or being handed over, by priority and age, then
+            the queued jobs in the order in which they would start.
+        elsewhere: The ranks in use on other clusters, by project, of projects with a limit.
     """
-    states = {row.name: row.state for row in call.store.clusters()}
-    jobs = call.store.alive(cluster)
-    active = [job for job in jobs if job.phase is not Phase.QUEUED]
-    active.sort(key=lambda job: (-job.priority, job.seq))
-    queue = in_order((job for job in jobs if job.phase is Phase.QUEUED), active)
-    return states.get(cluster, {}), [*active, *queue]
+
+    state: Mapping[str, Any]
+    ordered: list[Job]
+    quotas: Mapping[str, Quota]
+    elsewhere: Mapping[str, int]
+
+    @classmethod
+    def of(cls, call: ApiCall, cluster: str) -> "_Queue":
+        states = {row.name: row.state for row in call.store.clusters()}
+        jobs = call.store.alive(cluster)
+        active = [job for job in jobs if job.phase is not Phase.QUEUED]
+        active.sort(key=lambda job: (-job.priority, job.seq))
+        here = Counter[str]()
+        for job in active:
+            here[job.project] += job.num_ranks
+        quotas = {project.name: project.quota for project in call.store.projects()}
+        bounded = {j.project for j in jobs if quotas.get(j.project, Quota()).max_ranks is not None}
+        elsewhere = {name: call.store.usage(name)["ranks"] - here[name] for name in bounded}
+        waiting = (job for job in jobs if job.phase is Phase.QUEUED)
+        ordered = [*active, *in_order(waiting, active, elsewhere)]
+        return cls(states.get(cluster, {}), ordered, quotas, elsewhere)
 
 
-def _starts_in_s(
-    call: ApiCall, ordered: Sequence[Job], state: Mapping[str, Any]
-) -> dict[str, float]:
-    if not state.get("reachable"):
+def _starts_in_s(call: ApiCall, queue: _Queue) -> dict[str, float]:
+    if not queue.state.get("reachable"):
         return {}
     # A job that is handed over again, after its scheduler ended, still has the state it had there.
-    holding = [j for j in ordered if j.phase is Phase.HANDED_OVER and j.state != "pending"]
+    holding = [j for j in queue.ordered if j.phase is Phase.HANDED_OVER and j.state != "pending"]
     held = {job.id for job in holding}
-    waiting = [job for job in ordered if job.id not in held]
-    quotas = {project.name: project.quota for project in call.store.projects()}
-    here = Counter[str]()
-    for job in ordered:
-        here[job.project] += job.num_ranks if job.phase is not Phase.QUEUED else 0
-    bounded = {j.project for j in waiting if quotas.get(j.project, Quota()).max_ranks is not None}
-    elsewhere = {name: call.store.usage(name)["ranks"] - here[name] for name in bounded}
+    waiting = [job for job in queue.ordered if job.id not in held]
     specs = call.store.specs([job.id for job in waiting[:_MOST_SPECS] if job.num_ranks > 1])
     fewest = {
         job_id: int((spec.get("resources") or {}).get("min_ranks") or 0)
         for job_id, spec in specs.items()
     }
-    free = (state.get("workers") or {}).get("free") or 0
-    return starts_in_s(waiting, holding, free, quotas, elsewhere, fewest)
+    free = (queue.state.get("workers") or {}).get("free") or 0
+    return starts_in_s(waiting, holding, free, queue.quotas, queue.elsewhere, fewest)
 
 
 @router.get("/usage")

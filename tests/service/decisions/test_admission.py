@@ -213,9 +213,10 @@ def test_the_queue_is_shown_in_the_order_in_which_it_is_handed_over() -> None:
         a_job(4, project="web", owner="eve"),
         a_job(5, project="ads", priority=1),
     ]
-    chosen, _ = admit(queue, active, {}, a_cluster(100, 100), NOW_S)
-    assert [job.id for job in in_order(queue, active)] == [job.id for job in chosen]
-    assert [job.seq for job in chosen] == [5, 3, 4, 2]
+    for elsewhere, order in ({}, [5, 3, 4, 2]), ({"web": 9}, [5, 2, 3, 4]):
+        chosen, _ = admit(queue, active, {}, a_cluster(100, 100), NOW_S, elsewhere=elsewhere)
+        assert in_order(queue, active, elsewhere) == chosen
+        assert [job.seq for job in chosen] == order
     # The ranks that run count, too.
-    assert [job.seq for job in in_order(queue[:2], active)] == [3, 2]
-    assert [job.seq for job in in_order(queue[:2], [])] == [2, 3]
+    assert [job.seq for job in in_order(queue[:2], active, {})] == [3, 2]
+    assert [job.seq for job in in_order(queue[:2], [], {})] == [2, 3]
