@@ -1,13 +1,15 @@
 """Compare models that predict a customer's next new item: distrain, popularity, ALS, plain SASRec.
 
     python benchmarks/retrieval.py LOG --peers PYTHON [--only REGEX] [--ranks N] [--tune]
-                                       [--json-lines FILE]
+                                       [--seeds N] [--json-lines FILE]
 
 LOG is UCI's Online Retail, in the form that `examples/online_retail.py` reads. `--peers` names a
 Python that has `implicit`. A customer's items are those that they bought, in the order of the first
 purchase. The last item is held out. All models train on the other items, and rank all items except
 those that the customer bought before. With `--tune` the last item is dropped and the one before it
 is held out; options were chosen by that figure. Customers with fewer than four items are left out.
+With `--seeds N` every model is trained with the seeds 1 to N; the figures are means, and the spread
+is the standard deviation of the recall.
 
 distrain's models are trained, scored and ranked with the commands `prep`, `train` and
 `evaluate --items`. The exit code is 1 if the two-tower model is not twice as good as popularity or
@@ -25,6 +27,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from statistics import mean, pstdev
 from typing import Any
 
 import numpy as np
@@ -87,7 +90,7 @@ SASREC: dict[str, Any] = {
         "schedule": {"decay": "linear"},
     },
 }
-Way = Callable[[str, Path, argparse.Namespace], dict[str, float]]
+Way = Callable[[str, Path, argparse.Namespace, int], dict[str, float]]
 JOBS = {"two towers": ("events", TOWERS), "sasrec": ("customers", SASREC)}
 
 
@@ -98,6 +101,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="Run the models whose names match.")
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--tune", action="store_true")
+    parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--work", type=Path, help="Keep all files in this folder.")
     parser.add_argument("--json-lines", type=Path)
     options = parser.parse_args()
@@ -117,18 +121,24 @@ def measure(options: argparse.Namespace, work: Path) -> int:
     ways |= dict.fromkeys(JOBS, distrain)
     found: dict[str, float] = {}
     lines = []
-    print(f"{len(items)} customers\n{'way':16}{'recall@10':>10}{'ndcg@10':>10}{'seconds':>9}")
+    print(f"{len(items)} customers")
+    print(f"{'way':16}{'recall@10':>10}{'spread':>10}{'ndcg@10':>10}{'seconds':>9}")
     for name, measured in ways.items():
         if not re.search(options.only, name):
             continue
-        began = time.perf_counter()
-        figures = measured(name, work, options)
-        took = time.perf_counter() - began
-        found[name] = figures["recall"]
-        print(f"{name:16}{figures['recall']:10.4f}{figures['ndcg']:10.4f}{took:9.0f}", flush=True)
-        lines.append({"way": name, "ranks": options.ranks, "s": took, **figures})
-        if options.json_lines:
-            options.json_lines.write_text("".join(json.dumps(one) + "\n" for one in lines))
+        of_seeds = []
+        for seed in range(1, 1 + options.seeds):
+            began = time.perf_counter()
+            figures = measured(name, work, options, seed)
+            took = time.perf_counter() - began
+            of_seeds.append({"s": took, **figures})
+            lines.append({"way": name, "ranks": options.ranks, "seed": seed, **of_seeds[-1]})
+            if options.json_lines:
+                options.json_lines.write_text("".join(json.dumps(one) + "\n" for one in lines))
+        recall, ndcg, took = (mean(one[key] for one in of_seeds) for key in ("recall", "ndcg", "s"))
+        spread = pstdev(one["recall"] for one in of_seeds)
+        found[name] = recall
+        print(f"{name:16}{recall:10.4f}{spread:10.4f}{ndcg:10.4f}{took:9.0f}", flush=True)
     goals = [
         ("two towers", "popularity", 2.0),
         ("two towers", "als", 0.95),
@@ -200,11 +210,12 @@ def run(work: Path, *words: str) -> str:
     return done.stdout
 
 
-def distrain(name: str, work: Path, options: argparse.Namespace) -> dict[str, float]:
+def distrain(name: str, work: Path, options: argparse.Namespace, seed: int) -> dict[str, float]:
     data, job = JOBS[name]
-    folder = name.replace(" ", "-")
+    folder = f"{name.replace(' ', '-')}-{seed}"
     ranks = {"num_ranks": options.ranks} if options.ranks > 1 else {"backend": "inline"}
     spec = {"data": {"train": f"{data}/train"}, **job, "resources": ranks}
+    spec["train"] = job["train"] | {"seed": seed}
     (work / f"{folder}.yaml").write_text(yaml.safe_dump(spec))
     run(work, "train", f"{folder}.yaml", "--run-dir", folder)
     told = run(
@@ -214,7 +225,7 @@ def distrain(name: str, work: Path, options: argparse.Namespace) -> dict[str, fl
     return found
 
 
-def popularity(name: str, work: Path, options: argparse.Namespace) -> dict[str, float]:
+def popularity(name: str, work: Path, options: argparse.Namespace, seed: int) -> dict[str, float]:
     log = np.load(work / "log.npz")
     values, offsets = log["values"], log["offsets"]
     known = np.delete(values, offsets[1:] - 1)
@@ -223,11 +234,12 @@ def popularity(name: str, work: Path, options: argparse.Namespace) -> dict[str, 
     return ranked(best, log)
 
 
-def peer(name: str, work: Path, options: argparse.Namespace) -> dict[str, float]:
+def peer(name: str, work: Path, options: argparse.Namespace, seed: int) -> dict[str, float]:
     """Run a script; return the figures of its k best items for each customer."""
     python = options.peers if name == "als" else sys.executable
     script = HERE / f"{name.replace(' ', '_')}.py"
-    subprocess.run([python, str(script), str(work / "log.npz"), str(work / "best.npy")], check=True)
+    files = [str(work / "log.npz"), str(work / "best.npy")]
+    subprocess.run([python, str(script), *files, str(seed)], check=True)
     return ranked(np.load(work / "best.npy")[:, :K], np.load(work / "log.npz"))
 
 

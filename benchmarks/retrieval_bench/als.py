@@ -1,6 +1,7 @@
-"""Implicit ALS on customers' items: `PYTHON als.py LOG.npz BEST.npy`, the best of three settings.
+"""Implicit ALS on customers' items: `PYTHON als.py LOG.npz BEST.npy SEED`.
 
-The best setting is chosen on the last known item of each customer, which is held out for this.
+Of three settings the best is used, chosen on the last known item of each customer, which is held
+out for this.
 """
 
 # It imports packages of another Python, which mypy does not see.
@@ -25,14 +26,14 @@ def matrix(log, held):
     return csr_matrix((np.ones(len(rows), np.float32), (rows, columns)), shape)
 
 
-def best_of(known, setting, k=10):
+def best_of(known, setting, seed, k=10):
     factors, regularization, alpha = setting
     model = AlternatingLeastSquares(
         factors=factors,
         regularization=regularization,
         alpha=alpha,
         iterations=20,
-        random_state=1,
+        random_state=seed,
         num_threads=1,
     )
     model.fit(known, show_progress=False)
@@ -40,11 +41,12 @@ def best_of(known, setting, k=10):
 
 
 def main():
-    log, out = np.load(sys.argv[1]), sys.argv[2]
+    log, out, seed = np.load(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     wanted = log["values"][log["offsets"][1:] - 2]
-    recalls = [(best_of(matrix(log, 2), one) == wanted[:, None]).any(1).mean() for one in SETTINGS]
+    known = matrix(log, 2)
+    recalls = [(best_of(known, one, seed) == wanted[:, None]).any(1).mean() for one in SETTINGS]
     print(dict(zip(SETTINGS, recalls, strict=True)), file=sys.stderr)
-    np.save(out, best_of(matrix(log, 1), SETTINGS[int(np.argmax(recalls))]))
+    np.save(out, best_of(matrix(log, 1), SETTINGS[int(np.argmax(recalls))], seed))
 
 
 if __name__ == "__main__":

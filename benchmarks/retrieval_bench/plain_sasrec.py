@@ -1,4 +1,4 @@
-"""SASRec in plain torch: `PYTHON plain_sasrec.py LOG.npz BEST.npy`.
+"""SASRec in plain torch: `PYTHON plain_sasrec.py LOG.npz BEST.npy SEED`.
 
 Each event of a customer's newest 50 is an example with a softmax over all items, without sampling.
 Width, layers, dropout and optimizer are those of distrain's job in `benchmarks/retrieval.py`.
@@ -53,7 +53,7 @@ def padded(lists: list[np.ndarray], fill: int) -> Tensor:
 
 
 def main() -> None:
-    torch.manual_seed(1)
+    torch.manual_seed(int(sys.argv[3]))
     torch.set_num_threads(1)
     log = np.load(sys.argv[1])
     lists = [log["values"][a:b] for a, b in pairwise(log["offsets"])]
