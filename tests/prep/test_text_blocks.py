@@ -116,12 +116,11 @@ def test_bytes_after_compressed_data_are_refused(
     else:
         write_zstd(path, b"a\n")
     path.write_bytes(path.read_bytes() + bytes(512))  # as some tapes and copies pad a file
-    caught = wording.refused(
+    wording.refused(
         DataError,
         lambda: list(read_pieces(TextRange(str(path), codec=codec), 1000)),
         file=str(path),
     )
-    assert "zeros" in caught.message
 
 
 @pytest.mark.parametrize("header", [False, True])

