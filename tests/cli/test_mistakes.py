@@ -69,16 +69,6 @@ def test_a_run_without_a_saved_model_says_so(tmp_path: Path) -> None:
     assert isinstance(result.exception, DataError)
 
 
-def test_prep_finds_a_taken_output_before_it_starts_workers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("distrain.workers.open_cluster.open_cluster", None)
-    raw = tmp_path / "raw.tsv"
-    raw.write_text("1\n")
-    done = run("prep", raw, "--out", tmp_path)
-    assert isinstance(done.exception, OutputError)
-
-
 def test_numbers_of_ranks_that_cannot_train_are_refused_before_anything_is_made(
     tmp_path: Path,
 ) -> None:

@@ -2,15 +2,13 @@
 
 import importlib.util
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from run_examples import run_example
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 FASTAI = Path(sys.prefix) / "fastai"
 ROWS, VALID_ROWS, CLICK_RATE = 100_000, 25_000, 0.25
 
@@ -25,17 +23,8 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(script: str, work: Path, **environment: str) -> dict[str, Any]:
     """The figures in the example's last line."""
-    ran = subprocess.run(
-        [sys.executable, EXAMPLES / script, "--quick", "--work", work],
-        # Threads of torch that wait for a core that others use wait long.
-        env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
-        capture_output=True,
-        text=True,
-        timeout=580,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    figures: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    printed = run_example(script, "--quick", "--work", work, **environment)
+    figures: dict[str, Any] = json.loads(printed.splitlines()[-1])
     # Guessing gives 0.5, give or take 0.004.
     assert 0.65 < figures["auc"] < figures["best_auc"] + 0.01
     assert figures["rows_per_s"] > 0

@@ -3,17 +3,14 @@
 import csv
 import gzip
 import json
-import os
 import random
-import subprocess
-import sys
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from run_examples import run_example
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 ITEMS, CIRCLES = 120, 6
 
 pytestmark = [pytest.mark.release, pytest.mark.timeout(600)]
@@ -21,17 +18,7 @@ pytestmark = [pytest.mark.release, pytest.mark.timeout(600)]
 
 def run(script: str, *args: object) -> dict[str, Any]:
     """The figures in the example's last line."""
-    ran = subprocess.run(
-        [sys.executable, EXAMPLES / script, *map(str, args)],
-        # Threads of torch that wait for a core that others use wait long.
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=580,  # some train for two minutes where the machine is shared
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    figures: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    figures: dict[str, Any] = json.loads(run_example(script, *args).splitlines()[-1])
     return figures
 
 

@@ -1,8 +1,6 @@
 """Jobs on tables, from `prep --infer` to scores, whose metrics are those of scikit-learn."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,23 +8,16 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from click.testing import CliRunner
+from run_examples import EXAMPLES, run_example
 from sklearn import metrics
 
 import distrain.cli.main as cli
-
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 def run(*words):
     done = CliRunner().invoke(cli.cli, [str(word) for word in words])
     assert done.exit_code == 0, (done.output, done.exception)
     return done.stdout
-
-
-def make(script, *words):
-    command = [sys.executable, EXAMPLES / script, *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 def prepare(table, change):
@@ -90,7 +81,7 @@ def log():
 @pytest.fixture(scope="module")
 def baskets(log, tmp_path_factory):
     table = tmp_path_factory.mktemp("baskets") / "baskets.parquet"
-    make("online_retail_baskets.py", log, "--out", table)
+    run_example("online_retail_baskets.py", log, "--out", table)
     return prepare(table, name_targets)
 
 
@@ -117,7 +108,7 @@ def test_who_buys_again_and_for_how_much(baskets, tmp_path):
 
 @pytest.mark.release
 def test_items_are_learnt_best_in_the_order_of_weeks(log, tmp_path):
-    make("online_retail_items.py", log, "--out", tmp_path / "items.parquet")
+    run_example("online_retail_items.py", log, "--out", tmp_path / "items.parquet")
 
     def cut_by_weeks(document):  # what docs/examples.md changes
         assert document["target"] == "sold"
@@ -142,7 +133,7 @@ def test_items_are_learnt_best_in_the_order_of_weeks(log, tmp_path):
 
 @pytest.mark.slow
 def test_the_digits_of_scikit_learn(tmp_path):
-    make("sklearn_table.py", "digits", "--out", tmp_path / "digits.parquet")
+    run_example("sklearn_table.py", "digits", "--out", tmp_path / "digits.parquet")
 
     def read(document):
         expected = {"column": "target", "kind": "multiclass", "classes": 10}

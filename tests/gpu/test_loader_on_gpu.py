@@ -257,14 +257,3 @@ assert torch._C._cuda_hasPrimaryContext(1)
 assert not torch._C._cuda_hasPrimaryContext(0)
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
-
-
-@two_gpus
-def test_a_device_without_an_index_is_the_makers_current_one(dataset: Dataset) -> None:
-    with torch.cuda.device(1):
-        loader = Loader(dataset, batch_size=1_000, device="cuda", reader="arrow")
-    host = list(Loader(dataset, batch_size=1_000))
-    with loader:
-        batches = list(loader)
-    assert batches[0].categorical.device == torch.device("cuda", 1)
-    assert_same(batches, host)

@@ -1,21 +1,14 @@
 """Jobs whose models have targets of several kinds: what they report, save, and are judged by."""
 
 import io
-import shutil
 from functools import partial
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-import sklearn.metrics as sk
-import torch
 from click.testing import CliRunner
 from rich.console import Console
 from small_jobs import small_document
 
 import distrain
-from distrain import Dataset, Loader
 from distrain.cli.main import cli
 from distrain.cli.outcome import print_summary
 from distrain.errors import SpecError
@@ -116,40 +109,3 @@ def test_a_regression_shows_its_error_where_others_show_an_auc(
                 overrides={"checkpoint.keep_best": metric},
             ),
         )
-
-
-def test_named_tasks_with_weights_have_the_metrics_of_scikit_learn(prepared, tmp_path):
-    for path in sorted(prepared.rglob("*.parquet")):
-        rows = pq.read_table(path)
-        weights = pa.array(np.arange(len(rows)) % 4 / 2, pa.float32())
-        to = tmp_path / path.relative_to(prepared)
-        to.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(rows.append_column("importance", weights), to, row_group_size=1000)
-    shutil.copy(prepared / "schema.pbtxt", tmp_path)
-    document = small_document(tmp_path) | INLINE
-    document["model"] |= {
-        "tasks": {
-            "click": {"target": "label"},
-            "watch": {"target": "I3", "kind": "regression"},
-            "genre": {"target": "C1", "kind": "multiclass"},
-        }
-    }
-    document["data"] |= {"weight": "importance"}
-    run = distrain.fit(document, run_dir=tmp_path / "run", overrides={"train.max_steps": 4})
-    saved, parts = run.load_model(), []
-    with Loader(Dataset(tmp_path / "valid", saved.schema), batch_size=1000) as loader:
-        for batch in loader:
-            with torch.no_grad():
-                scores = saved.model.scores(batch)
-            labels = (batch["label"], batch["I3"], batch["C1"])
-            parts.append([*scores, *labels, batch.weight])
-    columns = zip(*parts, strict=True)
-    click, watch, genre, *labels, weights = (torch.cat(one).double().numpy() for one in columns)
-    w = {"sample_weight": weights}
-    auc = sk.roc_auc_score(labels[0], click, **w)
-    rmse = sk.root_mean_squared_error(labels[1], watch, **w)
-    accuracy = sk.accuracy_score(labels[2], genre.argmax(1), **w)
-    for found in (run.evaluate(tmp_path / "valid"), run.summary):
-        assert found.auc == pytest.approx(auc, abs=found.auc_bound + 1e-6)
-        assert found.targets["watch"]["rmse"] == pytest.approx(rmse, rel=1e-5)
-        assert found.targets["genre"]["accuracy"] == pytest.approx(accuracy, rel=1e-9)

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from mean_label import MeanLabel
 from sklearn.metrics import log_loss, roc_auc_score
 
 import distrain
@@ -71,20 +72,6 @@ def run(table, tmp_path_factory):
     return distrain.fit(job(table), run_dir=folder, overrides=SMALL)
 
 
-class Clicks(Metric):
-    rows = clicks = 0.0
-
-    def update(self, logits, labels, weights=None):
-        self.rows += float(weights.sum())
-        self.clicks += float((labels * weights).sum())
-
-    def merge(self, other):
-        self.rows, self.clicks = self.rows + other.rows, self.clicks + other.clicks
-
-    def compute(self):
-        return self.clicks / self.rows
-
-
 def test_groups_and_metrics_of_ones_own_count_weights(run, table, tmp_path, monkeypatch):
     """A row of weight 2 is the row twice, one of weight 0 is none."""
     rows = pq.read_table(table / "valid")
@@ -102,10 +89,12 @@ def test_groups_and_metrics_of_ones_own_count_weights(run, table, tmp_path, monk
     )
     for name in ("groups", "scored_groups", "grouped_auc", "mean_group_auc"):
         assert found[name] == pytest.approx(alike[name], rel=1e-12)
-    monkeypatch.setenv(PACKAGES_VARIABLE, __name__.partition(".")[0])
+    for name, figures in alike["targets"].items():
+        assert found["targets"][name] == pytest.approx(figures, rel=1e-5)
+    monkeypatch.setenv(PACKAGES_VARIABLE, "mean_label")
     short = SMALL | {"train.max_steps": 1, "evaluate.at_end": True}
     trained = distrain.fit(
-        job(table), run_dir=tmp_path / "own", metrics={"ctr": Clicks}, overrides=short
+        job(table), run_dir=tmp_path / "own", metrics={"ctr": MeanLabel}, overrides=short
     )
     clicked = rows["clicked"].to_numpy(zero_copy_only=False)
     assert trained.records[-1].own["ctr"] == pytest.approx(np.average(clicked, weights=weights))

@@ -58,36 +58,23 @@ def test_ids_values_labels_and_weights_of_every_type(tmp_path: Path) -> None:
         columns[f"value_{kind}"] = pa.array(numbers).cast(kind)
         columns[f"label_{kind}"] = pa.array(TRUTHS.astype(np.uint8)).cast(kind)
         tags[f"value_{kind}"], tags[f"label_{kind}"] = Tags.CONTINUOUS, Tags.TARGET
-    write(tmp_path / "a.parquet", columns)
+    write(tmp_path / "a.parquet", dict(reversed(columns.items())))
     batches = batches_of(Dataset(tmp_path, schema_of(**tags)))
     assert sum(batch.num_rows for batch in batches) == ROWS
     for batch in batches:
         rows = batch["row"].numpy()
         assert batch.labels is not None
         assert batch.labels.shape == (batch.num_rows, len(NUMBER_TYPES))
+        assert batch.label_names == tuple(f"label_{kind}" for kind in NUMBER_TYPES)
+        for number, name in enumerate(batch.label_names):
+            assert torch.equal(batch.labels[:, number], batch[name])
+        assert batch.label is not None
+        assert torch.equal(batch.label, batch.labels[:, 0])
         for name, column in columns.items():
             dtype = torch.float32 if name.startswith(("value", "label")) else torch.int32
             assert batch[name].dtype == dtype
             expected = pa.array(column).to_numpy(zero_copy_only=False)[rows].astype(np.float64)
             assert np.array_equal(batch[name].numpy(), expected), name
-
-
-def test_several_targets(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.parquet", {
-        "row": np.arange(ROWS), "bought": ~TRUTHS, "clicked": TRUTHS.astype(np.int64),
-    })  # fmt: skip
-    schema = schema_of(clicked=Tags.TARGET, row=Tags.CONTINUOUS, bought=Tags.TARGET)
-    for batch in batches_of(Dataset(path, schema)):
-        rows = batch["row"].long().numpy()
-        assert batch.label_names == ("clicked", "bought")
-        assert batch.labels is not None
-        assert batch.label is not None
-        assert batch.labels[:, 0].tolist() == batch["clicked"].tolist() == TRUTHS[rows].tolist()
-        assert batch.labels[:, 1].tolist() == batch["bought"].tolist() == (~TRUTHS[rows]).tolist()
-        assert batch.label.tolist() == batch["clicked"].tolist()
-        assert batch["bought"].is_contiguous()
-        with pytest.raises(KeyError, match="sold"):
-            batch["sold"]
 
 
 @pytest.mark.parametrize("kind", [pa.date32(), pa.date64()])

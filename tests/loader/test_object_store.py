@@ -61,7 +61,6 @@ def test_no_schema_is_looked_for_in_a_bucket(folder: tuple[str, Path], wording: 
     url, _ = folder
     caught = wording.refused(SchemaError, lambda: Dataset(f"{url}/table"))
     assert caught.where == {"file": f"{url}/table/part_0.parquet"}
-    assert "Pass schema=" in str(caught)
     wording.refused(SchemaError, lambda: Dataset(f"{url}/table", f"{url}/schema.pbtxt"))
 
 

@@ -65,16 +65,6 @@ def test_logits_of_many_classes_are_counted_some_rows_at_a_time(monkeypatch):
         np.testing.assert_allclose(state.parts().sums, states[-1].parts().sums, rtol=1e-12)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-def test_unusable_rows_are_told_once_when_the_state_is_read(device, wording):
-    metrics = DeviceMetrics(device)
-    logits = torch.tensor([0.0, float("nan"), float("inf"), 1.0, 2.0], device=device)
-    labels = torch.tensor([0.0, 1.0, 1.0, 1.0, 3.0], device=device)
-    metrics.update(logits, labels)
-    wording.refused(ValueError, lambda: metrics.read_and_reset())
-    assert metrics.read_and_reset().rows == 0
-
-
 def test_shapes_must_agree(wording):
     metrics = DeviceMetrics(torch.device("cpu"))
     wording.refused(ValueError, lambda: metrics.update(torch.zeros(2, 1), torch.zeros(2)))
@@ -148,9 +138,11 @@ def test_weights_may_come_after_rows_without_any():
         assert found.parts().bins.sum() == len(logits) + float(weights.sum())
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
     ("kind", "scores", "labels"),
     [
+        ("binary", [0.0, float("nan"), float("inf"), 1.0, 2.0], [0.0, 1.0, 1.0, 1.0, 3.0]),
         ("regression", [0.0, np.inf], [1.0, 1.0]),
         ("regression", [0.0, 0.0], [1.0, np.nan]),
         ("multiclass", [[0.0, 0.0], [0.0, np.nan]], [1.0, 0.0]),
@@ -158,10 +150,13 @@ def test_weights_may_come_after_rows_without_any():
         ("multiclass", [[0.0, 0.0], [0.0, 0.0]], [1.0, 0.5]),
     ],
 )
-def test_rows_that_no_state_takes_are_told(kind, scores, labels, wording):
-    metrics = DeviceMetrics(torch.device("cpu"), kind)
-    metrics.update(torch.tensor(scores), torch.tensor(labels))
+def test_rows_that_no_state_takes_are_told_once_when_the_state_is_read(
+    kind, scores, labels, device, wording
+):
+    metrics = DeviceMetrics(device, kind)
+    metrics.update(torch.tensor(scores, device=device), torch.tensor(labels, device=device))
     wording.refused(ValueError, metrics.read_and_reset)
+    assert metrics.read_and_reset().rows == 0
     weighted = DeviceMetrics(torch.device("cpu"))
     weighted.update(torch.zeros(2), torch.zeros(2), torch.tensor([1.0, -1.0]))
     wording.refused(ValueError, weighted.read_and_reset)

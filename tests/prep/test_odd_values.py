@@ -190,16 +190,6 @@ def test_a_class_is_rare_below_ten_rows(tmp_path: Path, rows: int, reported: boo
     assert [one.count for one in odd] == ([rows] if reported else [])
 
 
-def test_what_the_target_is_read_as_has_the_share_of_each_class(tmp_path: Path) -> None:
-    columns = columns_with({})
-    share = f"{100 * columns['late'].count('yes') / NUM_ROWS:.3g} %"
-    inferred, _ = inferred_of(tmp_path / "t.csv", {})
-    assert "no/yes" in inferred.target_reason
-    assert share in inferred.target_reason
-    inferred, _ = inferred_of(tmp_path / "t.csv", {"late": {7: "maybe"}})
-    assert "maybe 0.05 %" in inferred.target_reason
-
-
 def test_a_share_is_100_percent_only_of_all_rows_and_has_no_exponent() -> None:
     for rows in (2_000, 10**6, 10**9):
         assert percentage(rows, rows) == "100 %"

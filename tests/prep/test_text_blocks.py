@@ -88,9 +88,14 @@ def test_pieces_of_a_block_are_one_staging_file_with_the_rows_in_order(
 
 
 @pytest.mark.parametrize("codec", ["gzip", "zstd"])
-@pytest.mark.parametrize("lost", [1, 200])
-def test_a_compressed_file_cut_short_is_named(
-    tmp_path: Path, make_lines: Callable[..., list[bytes]], codec: str, lost: int, wording: Wording
+@pytest.mark.parametrize(("lost", "more"), [(1, 0), (200, 0), (0, 512)])
+def test_a_compressed_file_that_is_cut_short_or_padded_is_named(
+    tmp_path: Path,
+    make_lines: Callable[..., list[bytes]],
+    codec: str,
+    lost: int,
+    more: int,
+    wording: Wording,
 ) -> None:
     path = tmp_path / "raw"
     content = b"\n".join(make_lines(60))
@@ -98,30 +103,13 @@ def test_a_compressed_file_cut_short_is_named(
         path.write_bytes(gzip.compress(content))
     else:
         write_zstd(path, content)
-    path.write_bytes(path.read_bytes()[:-lost])
+    packed = path.read_bytes()
+    path.write_bytes(packed[: len(packed) - lost] + bytes(more))  # some tapes and copies pad a file
     wording.refused(
         DataError,
         lambda: list(read_pieces(TextRange(str(path), codec=codec), 1000)),
         file=str(path),
     )
-
-
-@pytest.mark.parametrize("codec", ["gzip", "zstd"])
-def test_bytes_after_compressed_data_are_refused(
-    tmp_path: Path, codec: str, wording: Wording
-) -> None:
-    path = tmp_path / "raw"
-    if codec == "gzip":
-        path.write_bytes(gzip.compress(b"a\n"))
-    else:
-        write_zstd(path, b"a\n")
-    path.write_bytes(path.read_bytes() + bytes(512))  # as some tapes and copies pad a file
-    caught = wording.refused(
-        DataError,
-        lambda: list(read_pieces(TextRange(str(path), codec=codec), 1000)),
-        file=str(path),
-    )
-    assert "zeros" in caught.message
 
 
 @pytest.mark.parametrize("header", [False, True])

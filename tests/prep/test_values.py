@@ -202,6 +202,12 @@ def _int96(time: dt.datetime) -> bytes:
     return nanoseconds.to_bytes(8, "little") + day.to_bytes(4, "little")
 
 
+def careless(*values: bytes) -> pa.Array:
+    """Bytes that a file calls texts."""
+    found = pa.array(values, pa.binary())
+    return pa.Array.from_buffers(pa.string(), len(found), found.buffers())
+
+
 FAR = [
     dt.datetime(2024, 5, 1, 10),
     dt.datetime(2024, 5, 2),
@@ -234,39 +240,36 @@ def test_far_times_are_kept_beside_scores_as_they_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "column", "told"),
+    ("values", "column"),
     [
         (
             [1714557600000000],
             {"as": "year", "epoch": "s"},
-            "1714557600000000, not a time in the years",
         ),
         (
             [1714557600000],
             {"as": "seconds", "epoch": "s"},
-            "1714557600000, not a time in the years",
         ),
-        ([2**62], {"as": "year", "epoch": "ms"}, f"{2**62}, not a time in the years"),
-        (pa.array([2**62], pa.timestamp("us")), {"as": "month"}, "not a time in the years"),
-        (pa.array([2**31 - 1], pa.date32()), {"as": "day"}, "not a time in the years"),
+        ([2**62], {"as": "year", "epoch": "ms"}),
+        (pa.array([2**62], pa.timestamp("us")), {"as": "month"}),
+        (pa.array([2**31 - 1], pa.date32()), {"as": "day"}),
         (
             pa.array([2**62], pa.timestamp("us")),
             {"as": "text", "kind": "categorical"},
-            "a time that",
         ),
-        ([2.0**63], {"as": "integer", "kind": "categorical"}, "not a whole number of 64 bits"),
-        (pa.array([2**63], pa.uint64()), {"kind": "categorical"}, "not a whole number of 64 bits"),
-        ([1e300], {}, "1e+300, beyond the float32 limit"),
-        ([1e300], {"normalize": True}, "1e+300, beyond the float32 limit"),
-        ([-1e39], {"clip": {"max": 5}}, "-1e+39, beyond the float32 limit"),
-        ([b"a\xff"], {"kind": "categorical"}, "not UTF-8"),
+        ([2.0**63], {"as": "integer", "kind": "categorical"}),
+        (pa.array([2**63], pa.uint64()), {"kind": "categorical"}),
+        ([1e300], {}),
+        ([1e300], {"normalize": True}),
+        ([-1e39], {"clip": {"max": 5}}),
+        ([b"a\xff"], {"kind": "categorical"}),
+        (careless(b"\xff"), {"kind": "categorical"}),
     ],
 )
 def test_what_a_cast_would_change_is_an_error_with_file_and_row(
     prep: Callable[..., PrepResult],
     values: Any,
     column: dict[str, Any],
-    told: str,
     wording: Wording,
 ) -> None:
     good = pa.array([None] * 3, values.type) if isinstance(values, pa.Array) else [None] * 3
@@ -277,23 +280,8 @@ def test_what_a_cast_would_change_is_an_error_with_file_and_row(
     caught = wording.refused(
         DataError, partial(prep, pa.table({"x": x, "y": Y}), columns={"x": spec})
     )
-    assert told in caught.message
     assert str(caught.where["file"]).endswith("out-0.parquet")
     assert caught.where["row (from 0)"] == 3
-
-
-def careless(*values: bytes) -> pa.Array:
-    """Bytes that a file calls texts."""
-    found = pa.array(values, pa.binary())
-    return pa.Array.from_buffers(pa.string(), len(found), found.buffers())
-
-
-def test_texts_of_parquet_that_are_no_utf8_are_told_with_their_row(
-    prep: Callable[..., PrepResult],
-    wording: Wording,
-) -> None:
-    rows = pa.table({"x": careless(b"a", b"b", b"\xff", b"a"), "y": Y})
-    wording.refused(DataError, partial(prep, rows, columns={"x": CATEGORY}), **{"row (from 0)": 2})
 
 
 @pytest.mark.parametrize(
@@ -315,23 +303,20 @@ def test_json_that_is_no_text_is_a_bad_line(
 
 
 @pytest.mark.parametrize(
-    ("values", "document", "told"),
+    ("values", "document"),
     [
-        (pa.array(Y, pa.duration("s")), {"target": "k"}, "neither numbers, texts nor times"),
+        (pa.array(Y, pa.duration("s")), {"target": "k"}),
         (
             pa.array(Y, pa.time32("s")),
             {"split": {"by": "hash", "column": "k", "share": 0.5}},
-            "neither numbers, texts nor times",
         ),
         (
             pa.array(Y, pa.duration("s")),
             {"joins": [{"file": "side.parquet", "key": "k", "columns": ["z"]}]},
-            "neither numbers, texts nor times",
         ),
         (
             pa.array(Y, pa.timestamp("s")),
             {"split": {"by": "column", "column": "k", "equals": 1}},
-            "give split.equals as a time",
         ),
     ],
 )
@@ -340,17 +325,13 @@ def test_a_type_that_cannot_be_used_is_told_before_rows_are_read(
     tmp_path: Path,
     values: pa.Array,
     document: dict[str, Any],
-    told: str,
     wording: Wording,
 ) -> None:
     pq.write_table(pa.table({"k": [7], "z": ["a"]}), tmp_path / "side.parquet")
     for join in document.get("joins", ()):
         join["file"] = str(tmp_path / "side.parquet")
     rows = pa.table({"x": ["a"] * 4, "k": values, "y": Y})
-    caught = wording.refused(
-        DataError, partial(prep, rows, **{"columns": {"x": CATEGORY}, **document})
-    )
-    assert told in str(caught.where["column k"])
+    wording.refused(DataError, partial(prep, rows, **{"columns": {"x": CATEGORY}, **document}))
 
 
 def test_numbers_beyond_float32_are_bounded_by_clip_and_log(

@@ -217,90 +217,78 @@ def test_entries_about_no_column_are_left_out_aloud(tmp_path, caplog):
 
 
 @pytest.mark.parametrize(
-    ("text", "where", "message"),
+    ("text", "where"),
     [
-        ("feature {\n  name: \n}", {"line": 3}, "expected a value of name"),
-        ('feature {\n name: "a"\n type: "INT"\n}', {"line": 3}, "type: expected a bare word"),
-        ('feature {\n name: "a"\n name: "b"\n}', {"line": 3}, "name: given twice"),
-        ("feature {\n name: a }", {"line": 2}, "name: expected a string in quotes, found a"),
-        (r'feature { name: "\377" }', {"line": 1}, "name: 'utf-8' codec"),
-        ("\nfeature {\n type: INT\n}", {"line": 2}, "a feature without a name"),
-        ("feature: 3", {"line": 1}, "feature: expected a message in braces"),
-        ("feature {\n int_domain {\n  max: 1.5\n }}", {"line": 3}, "max: expected an integer"),
-        ("feature {\n int_domain { is_categorical: 1 }}", {"line": 2}, "expected true or false"),
-        ("feature { value_count { min { } } }", {"line": 1}, "expected one value, not a message"),
-        ("feature {\n float_domain {\n\n max: x }}", {"line": 4}, "expected a number, found x"),
+        ("feature {\n  name: \n}", {"line": 3}),
+        ('feature {\n name: "a"\n type: "INT"\n}', {"line": 3}),
+        ('feature {\n name: "a"\n name: "b"\n}', {"line": 3}),
+        ("feature {\n name: a }", {"line": 2}),
+        (r'feature { name: "\377" }', {"line": 1}),
+        ("\nfeature {\n type: INT\n}", {"line": 2}),
+        ("feature: 3", {"line": 1}),
+        ("feature {\n int_domain {\n  max: 1.5\n }}", {"line": 3}),
+        ("feature {\n int_domain { is_categorical: 1 }}", {"line": 2}),
+        ("feature { value_count { min { } } }", {"line": 1}),
+        ("feature {\n float_domain {\n\n max: x }}", {"line": 4}),
         (
             'feature { annotation {\n extra_metadata { value: "\\n" } } }',
             {"line": 2},
-            "extra_metadata: not the bytes of a Struct",
         ),
         (
             'feature { annotation {\n extra_metadata { type_url: "x/Y" } } }',
             {"line": 2},
-            "expected a packed Struct, found x/Y",
         ),
         (
             r'feature { name: "a" annotation { comment: "{\"distrain\": \"[\"}" } }',
             {"line": 1, "column": "a"},
-            "the property 'distrain' cannot be read",
         ),
         (
             'feature { name: "a" }\nfeature { name: "a" type: INT }',
             {"line": 2},
-            "the column 'a' is listed twice, with different definitions",
         ),
         (
             f'feature {{ name: "{"x" * 1001}" }}',
             {"line": 1},
-            "a column's name has 1,001 characters; the limit is 1,000; it begins with 'xxx",
         ),
-        ("a {" * 5000, {}, "nested too deeply"),
+        ("a {" * 5000, {}),
     ],
 )
-def test_errors_name_file_and_line(text, where, message, tmp_path):
+def test_errors_name_file_and_line(text, where, tmp_path, wording):
     path = written(tmp_path, text)
-    with pytest.raises(SchemaError) as caught:
-        Schema.load(path)
-    assert message in caught.value.message
-    assert caught.value.where == {"file": path, **where}
+    caught = wording.refused(SchemaError, lambda: Schema.load(path))
+    assert caught.where == {"file": path, **where}
 
 
 @pytest.mark.parametrize(
-    ("text", "where", "message"),
+    ("text", "where"),
     [
-        ('{\n"feature": [', {"line": 2, "character": 13}, "not JSON: Expecting value"),
-        ("[]", {}, "neither `feature`"),
-        ("{}", {}, "neither `feature`"),
-        ('{"columns": [{"nam": "a"}]}', {}, "unknown fields of a column: 'nam'"),
-        ('{"feature": [7]}', {"feature": "number 1"}, "expected a JSON object, found 7"),
+        ('{\n"feature": [', {"line": 2, "character": 13}),
+        ("[]", {}),
+        ("{}", {}),
+        ('{"columns": [{"nam": "a"}]}', {}),
+        ('{"feature": [7]}', {"feature": "number 1"}),
         (
             '{"feature": [{"name": "a"}, {"name": "b", "annotation": {"tag": "x"}}]}',
             {"feature": "number 2, 'b'"},
-            "tag: expected a list, found 'x'",
         ),
         (
             '{"feature": [{"name": "b", "intDomain": {"max": "x"}}]}',
             {"feature": "number 1, 'b'"},
-            "max: expected an integer, found x",
         ),
         (
             '{"feature": [{"name": "b", "intDomain": {"max": true}}]}',
             {"feature": "number 1, 'b'"},
-            "max: expected int, found True",
         ),
         (
             '{"feature": [{"name": "b", "annotation": {"extraMetadata": [3]}}]}',
             {"feature": "number 1, 'b'"},
-            "extraMetadata: expected an object of properties",
         ),
-        ("[" * 100_000, {}, "nested too deeply"),
+        ("[" * 100_000, {}),
     ],
 )
-def test_json_errors_name_file_and_feature(text, where, message, tmp_path, wording):
+def test_json_errors_name_file_and_feature(text, where, tmp_path, wording):
     path = written(tmp_path, text, "schema.json")
     caught = wording.refused(SchemaError, lambda: Schema.load(path))
-    assert message in caught.message
     assert caught.where == {"file": path, **where}
 
 

@@ -66,27 +66,25 @@ def test_lines_are_counted_from_one():
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "message"),
+    ("text", "line"),
     [
-        ("a {\n b: 1", 2, "expected a field's name, found the end of the file"),
-        ("a: 1\n}", 2, "expected a field's name, found '}'"),
-        ("a {\n b: 1 >", 2, "found '>'"),
-        ("a:\n\n}", 3, "expected a value of a, found '}'"),
-        ("\na 1", 2, "expected ':' or '{' after a, found '1'"),
-        ('a: 1\nb: "x', 2, "an unfinished string"),
-        ('a: "x\ny"', 1, "an unfinished string"),
-        ("a: 1\nb: %", 2, "unexpected '%'"),
-        (r'a: "\q"', 1, "unknown escape"),
-        (r'a: "\777"', 1, "unknown escape"),
-        (r'a: "\ud800"', 1, "unknown escape"),
-        ("a: [1 2]", 1, "expected ',' or ']', found '2'"),
-        ("[a", 1, "expected ']'"),
+        ("a {\n b: 1", 2),
+        ("a: 1\n}", 2),
+        ("a {\n b: 1 >", 2),
+        ("a:\n\n}", 3),
+        ("\na 1", 2),
+        ('a: 1\nb: "x', 2),
+        ('a: "x\ny"', 1),
+        ("a: 1\nb: %", 2),
+        (r'a: "\q"', 1),
+        (r'a: "\777"', 1),
+        (r'a: "\ud800"', 1),
+        ("a: [1 2]", 1),
+        ("[a", 1),
     ],
 )
-def test_errors_name_the_line(text, line, message, wording):
-    caught = wording.refused(SchemaError, lambda: parse(text))
-    assert message in caught.message
-    assert caught.where == {"line": line}
+def test_errors_name_the_line(text, line, wording):
+    wording.refused(SchemaError, lambda: parse(text), line=line)
 
 
 KEYS = st.from_regex(r"[a-z][a-z_0-9]{0,5}", fullmatch=True)

@@ -179,18 +179,17 @@ SECRET = "wJalr/XUtnFEMI+bPxRfiCYEXAMPLEKEY"
 
 @pytest.mark.parametrize("look", [list_inputs, open_input, open_folder])
 @pytest.mark.parametrize(
-    ("url", "means"),
+    "url",
     [
-        (f"s3://AKIDEXAMPLE:{SECRET}@bucket/x/*.parquet", "AWS_SECRET_ACCESS_KEY"),
-        (f"sftp://me:{SECRET}@host/x", "FSSPEC_SFTP_PASSWORD"),
-        (f"https://me:{SECRET}@host/x", "environment"),
+        f"s3://AKIDEXAMPLE:{SECRET}@bucket/x/*.parquet",
+        f"sftp://me:{SECRET}@host/x",
+        f"https://me:{SECRET}@host/x",
     ],
 )
-def test_a_password_in_a_url_is_refused_and_never_shown(look, url, means, wording):
+def test_a_password_in_a_url_is_refused_and_never_shown(look, url, wording):
     caught = wording.refused(DataError, lambda: look(url))
     shown = "".join(traceback.format_exception(caught))
     assert SECRET not in shown
-    assert means in shown
     assert "AKIDEXAMPLE" not in shown
 
 

@@ -75,7 +75,6 @@ def test_the_last_try_is_made_when_the_time_is_over(clock, budget_s, wording):
     caught = wording.refused(Unavailable, lambda: with_retries(failing(10**9), WHERE, budget_s))
     assert clock.slept_s == pytest.approx(budget_s)
     assert caught.where == WHERE
-    assert "data.retry_s" in str(caught)
     assert isinstance(caught.__cause__, ConnectionResetError)
 
 

@@ -1,4 +1,6 @@
-"""The metrics of jobs on a scheduler's `/metrics`."""
+"""The metrics on the `/metrics` of schedulers and services, and how tests read them."""
+
+from prometheus_client.parser import text_string_to_metric_families
 
 # Dashboards and alert rules of others go by these names: add to them, never change them.
 NAMES = {
@@ -64,3 +66,19 @@ SERVICE_NAMES = {
     "distrain_service_certificate_end_timestamp_seconds": {"certificate"},
 }
 """The same of a job service."""
+
+Samples = dict[str, dict[tuple[str, ...], float]]
+"""Values by name, then by the labels' values in the order of the labels' names."""
+
+
+def samples_of(text: str, names: dict[str, set[str]]) -> Samples:
+    """Return the samples of our metrics, each of which has the labels that belong to its name."""
+    found: Samples = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.name.startswith("distrain_") and not sample.name.endswith("_created"):
+                labels = tuple(value for _, value in sorted(sample.labels.items()))
+                assert labels not in found.setdefault(sample.name, {}), "twice"
+                found[sample.name][labels] = sample.value
+                assert set(sample.labels) == names[sample.name]
+    return found

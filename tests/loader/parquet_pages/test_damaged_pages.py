@@ -46,22 +46,32 @@ CASES = [
         ("1.0", False, {"dictionary_pagesize_limit": 100, "write_batch_size": 50}),
     )
 ]
+FILLED = [
+    {"compression": codec, "data_page_version": version, "nullable": True, "fill": 5.0}
+    | {"data_page_size": 64, "write_batch_size": 70}
+    for codec in ("none", "snappy")
+    for version in ("1.0", "2.0")
+]
 
 
-def file_of(nullable: bool, **options: Any) -> bytes:
+def file_of(nullable: bool, fill: float | None = None, **options: Any) -> bytes:
+    """A file of ids; where nulls are filled, it has some, and a page of nothing else."""
     rng = np.random.default_rng(5)
     ids = np.minimum((rng.pareto(1.0, 150) * 3).astype(np.int32), 60)
+    ids = np.append(np.repeat(ids[:3], 20), ids)
     schema = pa.schema([pa.field("x", pa.int32(), nullable)])
-    return written(pa.table({"x": np.append(np.repeat(ids[:3], 20), ids)}, schema), **options)
+    is_null = (rng.random(len(ids)) < 0.3) | (np.arange(len(ids)) // 70 == 1)
+    column = pa.array(ids, mask=None if fill is None else is_null)
+    return written(pa.table({"x": column}, schema), **options)
 
 
-def check(content: bytes, footer: Any) -> bool:
+def check(content: bytes, footer: Any, fill: float | None = None) -> bool:
     """Whether the damaged chunk was read here, and then as Arrow reads it."""
     parquet, found = opened(content, footer), None
     with contextlib.suppress(*REFUSED):
-        found = in_one_call(content, parquet, 0, 0)
-    assert same_or_none(parts_or_none(content, parquet, None), found)
-    assert found is None or same(found, from_arrow(parquet, 0, 0))
+        found = in_one_call(content, parquet, 0, 0, fill)
+    assert same_or_none(parts_or_none(content, parquet, fill), found)
+    assert found is None or same(found, from_arrow(parquet, 0, 0, fill))
     return found is not None
 
 
@@ -75,33 +85,6 @@ def same_or_none(left: Any, right: Any) -> bool:
     return left is right or (left is not None and right is not None and same(left, right))
 
 
-@pytest.mark.parametrize("codec", ["none", "snappy"])
-@pytest.mark.parametrize("version", ["1.0", "2.0"])
-def test_a_changed_byte_among_nulls_that_are_filled(codec: str, version: str) -> None:
-    rng = np.random.default_rng(7)
-    is_null = rng.random(150) < 0.3
-    is_null[70:140] = True  # all of a page
-    column = pa.array(rng.integers(0, 9, 150), pa.int32(), mask=is_null)
-    content = written(
-        pa.table({"x": column}), compression=codec, data_page_version=version,
-        data_page_size=64, write_batch_size=70,
-    )  # fmt: skip
-    footer = opened(content).metadata
-    start, stop = span_of(footer.row_group(0).column(0))
-    read = 0
-    for at in range(start, stop):
-        for change in (0, 1, 0xFF):
-            other = damaged(content, at, content[at] ^ change)
-            parquet, found = opened(other, footer), None
-            with contextlib.suppress(*REFUSED):
-                found = in_one_call(other, parquet, 0, 0, 5.0)
-            assert same_or_none(parts_or_none(other, parquet, 5.0), found)
-            if found is not None:
-                assert same(found, from_arrow(parquet, 0, 0, 5.0))
-                read += 1
-    assert stop - start <= read < 3 * (stop - start)
-
-
 def damaged(content: bytes, at: int, byte: int) -> bytes:
     return content[:at] + bytes([byte]) + content[at + 1 :]
 
@@ -111,18 +94,19 @@ def damaged(content: bytes, at: int, byte: int) -> bytes:
     [
         pytest.param(case, marks=(pytest.mark.slow, pytest.mark.release) if place % 2 else ())
         for place, case in enumerate(CASES)
-    ],
+    ]
+    + FILLED,
     ids=lambda case: "-".join(map(str, case.values())),
 )
 def test_a_changed_byte_anywhere(case: dict[str, Any]) -> None:
-    content = file_of(**case)
+    content, fill = file_of(**case), case.get("fill")
     footer = opened(content).metadata
     start, stop = span_of(footer.row_group(0).column(0))
-    assert check(content, footer)
+    assert check(content, footer, fill)
     read = 0
     for at in range(start, stop):
         for change in (1, 0x80, 0xFF):
-            read += check(damaged(content, at, content[at] ^ change), footer)
+            read += check(damaged(content, at, content[at] ^ change), footer, fill)
     assert read < 3 * (stop - start)
 
 

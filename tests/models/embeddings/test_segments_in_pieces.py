@@ -2,16 +2,10 @@
 
 import pytest
 import torch
-from click_models import batches_for, model_over
 from kernel_cases import NeverAsks, check_sums_in_pieces
 from torch.nn import functional
 
-from distrain.jobs.spec import TrainSpec
-from distrain.models.blocks import MLPBlock
-from distrain.models.embeddings import EmbeddingCollection, TableColumn
-from distrain.models.embeddings.kernels import dispatch as kernels, on_torch, segments
-from distrain.train.step.step import TrainStep
-from distrain.train.timing.phases import PhaseClock
+from distrain.models.embeddings.kernels import segments
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -54,21 +48,3 @@ def test_gradients_of_equal_rows_are_added_in_pieces_without_a_question(rows: in
 def test_the_question_would_be_noticed() -> None:
     with pytest.raises(AssertionError, match=r"aten\.nonzero"), NeverAsks():
         torch.ones(3).nonzero()
-
-
-@pytest.mark.parametrize("kind", ["sgd", "adam"])
-def test_a_step_by_the_gpus_kernels_asks_for_no_value_on_the_cpu_either(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Copies between devices, for which the host would wait too, only a GPU can show."""
-    monkeypatch.setattr(kernels, "_in_c", lambda *_: False)
-    monkeypatch.setattr(on_torch, "collect", on_torch.collect_in_pieces)
-    columns = [TableColumn("a", 500, 16), TableColumn("wide", 100, 40)]
-    tables = EmbeddingCollection(columns)
-    train = TrainSpec.model_validate({"optimizer": {"kind": kind}})
-    step = TrainStep(model_over(tables, MLPBlock([8]), ("x",)), train, 1)
-    (batch,) = batches_for(columns, ("x",), 64, 1)
-    route = tables.route(batch.categorical)
-    with NeverAsks():
-        _, loss = step(batch, 64, 0.1, PhaseClock(), route)
-    assert torch.isfinite(loss)

@@ -24,13 +24,10 @@ from distrain.jobs.events import (
 from distrain.jobs.job_view import (
     AttemptStarted,
     Checkpoints,
-    JobView,
     Notice,
     Record,
-    Restart,
     record_from_json,
 )
-from distrain.jobs.states import JobState
 from distrain.metrics import BinaryMetrics
 from distrain.metrics.targets import TargetMetrics
 from distrain.runs.records.collector import Collector
@@ -253,26 +250,6 @@ def test_rows_of_one_class_have_a_loss_and_no_auc():
     collector.add(EvaluationDone(0, 0, 5, 1.0, state((*rows, np.zeros(2)))))
     assert any(isinstance(entry, Notice) for entry in collector.progress), "rows that weigh 0"
     assert collector.records[1].rows_per_s is collector.records[1].seconds is None
-
-
-def test_a_view_survives_json():
-    collector = whole_story()
-    view = JobView(
-        job_id="a-1",
-        name="a",
-        state=JobState.FAILED,
-        attempt=1,
-        num_ranks=NUM_RANKS,
-        reason="DataError",
-        message="label is 2\n  file: a",
-        pids=(1, None, 3),
-        progress=(*collector.progress, Notice("the disk is full")),
-        restarts=(Restart(1, "RankDied", "killed", 20, 31.5),),
-        **collector.shown(),
-    )
-    assert JobView.from_json(json.loads(json.dumps(view.to_json(), allow_nan=False))) == view
-    bare = JobView("a-1", "a", JobState.PENDING, 0, 2, why_pending="needs 2 workers")
-    assert JobView.from_json(bare.to_json()) == bare
 
 
 def resumed_story(rank, first_step, steps, **fields):

@@ -1,7 +1,6 @@
 """The jobs on `/metrics`: stable names, right values, few label values."""
 
 import time
-from collections.abc import Iterable
 from dataclasses import replace
 from unittest.mock import Mock
 
@@ -9,9 +8,7 @@ import numpy as np
 import pytest
 from counted_rows import counted
 from monitored import Site, beside, metrics_state, new_site, steps_done
-from prometheus_client import Metric
-from prometheus_client.parser import text_string_to_metric_families
-from prometheus_names import NAMES
+from prometheus_names import NAMES, Samples, samples_of
 
 from distrain.jobs.events import (
     PHASES,
@@ -30,26 +27,12 @@ GPU_NAMES = {name for name in NAMES if "_gpu_" in name}  # absent without NVML
 TARGET_NAMES = {"distrain_job_target_score"}  # absent where jobs have one target
 TLS_NAMES = {"distrain_certificate_end_timestamp_seconds"}  # without series where there is no TLS
 
-Samples = dict[str, dict[tuple[str, ...], float]]
-
 
 async def scrape(site: Site) -> Samples:
     """Values by name, then by the labels' values in their names' order."""
     answer = await site.get("/metrics")
     assert answer.code == 200
-    return samples_of(text_string_to_metric_families(answer.body.decode()))
-
-
-def samples_of(families: Iterable[Metric]) -> Samples:
-    found: Samples = {}
-    for family in families:
-        for sample in family.samples:
-            if sample.name.startswith("distrain_"):
-                labels = tuple(value for _, value in sorted(sample.labels.items()))
-                assert labels not in found.setdefault(sample.name, {}), "twice"
-                found[sample.name][labels] = sample.value
-                assert set(sample.labels) == NAMES[sample.name]
-    return found
+    return samples_of(answer.body.decode(), NAMES)
 
 
 def finish(site: Site, job_id: str) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from reconciled import Service, service_of
 from told_scheduler import ToldScheduler
-from unsteady_proxy import unsteady
 from waiting import until
 
 from distrain.service.clusters.scheduler_client import SchedulerClient
@@ -63,33 +62,6 @@ def test_the_number_of_an_attempt_without_files_is_not_given_again(
         until(lambda: service.job().attempt == 3, "it is handed over again")
     assert east.started == {("job-1", number): 1 for number in (1, 2, 3)}
     assert service.job().scheduler_losses == 1
-
-
-def test_lost_answers_start_nothing_twice(tmp_path: Path, east: ToldScheduler) -> None:
-    with unsteady(east.url) as proxy:
-        profile = ClusterProfile(url=proxy.url, run_root=tmp_path / "runs")
-        with service_of(tmp_path, east=profile) as service, service.reconciler():
-            proxy.lost += [("PUT", "/jobs")] * 3
-            jobs = [service.submit(f"job-{number}") for number in range(3)]
-            service.comes_to("running", *jobs)
-            assert not proxy.lost
-            proxy.lost.append(("POST", "/cancel"))
-            service.store.cancel("job-0", "enough", None, "alice")
-            assert service.state("job-0") == "cancelling"
-            service.comes_to("cancelled", "job-0")
-            assert service.job("job-0").reason == "Cancelled"
-    assert east.started == {(job, 1): 1 for job in jobs}
-
-
-def test_a_restart_of_the_reconciler_touches_no_job(service: Service, east: ToldScheduler) -> None:
-    with service.reconciler():
-        service.submit()
-        service.comes_to("running")
-    with service.reconciler():
-        before = service.store.clusters()[0].observed_at_s
-        until(lambda: service.store.clusters()[0].observed_at_s != before)
-        assert service.state() == "running"
-    assert east.started == {("job-1", 1): 1}
 
 
 def test_an_orphan_is_cancelled(service: Service, east: ToldScheduler) -> None:

@@ -10,27 +10,16 @@ import httpx2
 import pytest
 from live_service import live_service
 from made_certificates import write_certificate
-from prometheus_client.parser import text_string_to_metric_families
-from prometheus_names import SERVICE_NAMES
+from prometheus_names import SERVICE_NAMES, Samples, samples_of
 from waiting import until
 
 from distrain.service.api.streams.readiness import Places
 from distrain.service.settings import ClusterProfile, Listen, TlsFiles
 from distrain.workers.certificates import ends_s
 
-Samples = dict[str, dict[tuple[str, ...], float]]
-
 
 def scrape(url: str) -> Samples:
-    """Values by name, then by the labels' values in the order of their names."""
-    found: Samples = {}
-    for family in text_string_to_metric_families(httpx2.get(f"{url}/metrics").text):
-        for sample in family.samples:
-            if sample.name.startswith("distrain_") and not sample.name.endswith("_created"):
-                labels = tuple(value for _, value in sorted(sample.labels.items()))
-                found.setdefault(sample.name, {})[labels] = sample.value
-                assert set(sample.labels) == SERVICE_NAMES[sample.name]
-    return found
+    return samples_of(httpx2.get(f"{url}/metrics").text, SERVICE_NAMES)
 
 
 def test_names_and_values(tmp_path: Path) -> None:

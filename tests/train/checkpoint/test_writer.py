@@ -290,21 +290,18 @@ def test_a_file_that_rank_0_sees_late(place, monkeypatch):
     assert told == [True, True]
 
 
-def test_a_peer_that_never_comes_is_not_waited_for_for_ever(place, make_writer, reports):
-    first = two_ranks()[0]
-    writer = make_writer(first, peers=Peers(0, 2), patience_s=0.3)
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_peer_that_never_comes_is_not_waited_for_for_ever(
+    place, make_writer, reports, wording, is_closed
+):
+    patience_s = 120.0 if is_closed else 0.3
+    writer = make_writer(two_ranks()[0], peers=Peers(0, 2), patience_s=patience_s)
     assert writer.save(1, 1, {}, {}).whole is None
-    assert writer.wait(120.0) is False
-    assert "rank 1: no report" in trouble_of(reports)
+    if is_closed:
+        writer.close(1.0)
+    assert writer.wait(0.0 if is_closed else 120.0) is False
+    wording(trouble_of(reports))
     assert nothing_is_left(place)
-
-
-def test_closing_gives_up_on_a_peer_that_never_comes(place, make_writer, reports):
-    writer = make_writer(two_ranks()[0], peers=Peers(0, 2))
-    writer.save(1, 1, {}, {})
-    writer.close(1.0)
-    assert writer.wait(0.0) is False
-    assert "rank 1: no report before training ended" in trouble_of(reports)
 
 
 def test_close_does_not_wait_for_a_disk_that_hangs(make_writer, monkeypatch):

@@ -8,11 +8,9 @@ import pytest
 import torch
 from small_jobs import make_spec, write_prepared
 
-from distrain.errors import DataError
 from distrain.jobs.assignment import World
 from distrain.jobs.run_paths import RunPaths
 from distrain.launch.inline import run_inline
-from distrain.loader import Loader
 from distrain.runs.run_file import begin_run
 from distrain.train.data.inputs import check_inputs
 from distrain.train.data.job_tables import read_tables, write_tables
@@ -124,19 +122,3 @@ def test_a_rank_on_a_gpu_decodes_with_its_share_of_the_cores(
     device = torch.device(device, 0)
     loader = job_loader(spec, inputs.schema, inputs.train, world, device, shuffle="chunk")
     assert loader.options.decode_threads == threads
-
-
-def test_a_file_that_changed_since_is_refused_by_name(tmp_path, wording):
-
-    prepared = write_prepared(tmp_path / "own")
-    spec = make_spec(prepared)
-    path = tmp_path / "tables.zip"
-    write_tables(check_inputs(spec), spec, path)
-    changed = prepared / "train" / "part-1.parquet"
-    os.truncate(changed, changed.stat().st_size - 1)
-    inputs = check_inputs(spec, 0.0, path)
-    loader: Loader = job_loader(
-        spec, inputs.schema, inputs.train, World(), torch.device("cpu"), shuffle="none"
-    )
-    caught = wording.refused(DataError, lambda: list(loader))
-    assert caught.where["file"] == str(changed)

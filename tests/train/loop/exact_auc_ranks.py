@@ -5,8 +5,8 @@ from itertools import product
 import numpy as np
 import torch
 from counted_rows import counted
+from mean_label import MeanLabel
 
-from distrain.metrics import Metric
 from distrain.metrics.exact import DistinctScores
 from distrain.metrics.targets import STATES
 from distrain.models.embeddings import Peers
@@ -32,21 +32,6 @@ def rows_of(case, rank, num_ranks):
     scores = CASES[case][0](rng, rows).astype(np.float32)
     labels = rng.random(rows) < 0.5 - 0.3 * (scores < np.median(scores)) if rows else np.zeros(0)
     return scores, np.zeros(rows) if case == "one class" else labels.astype(np.float32)
-
-
-class MeanLabel(Metric):
-    """A metric of the user's own."""
-
-    rows, clicks = 0, 0.0
-
-    def update(self, logits, labels):
-        self.rows, self.clicks = self.rows + len(labels), self.clicks + float(labels.sum())
-
-    def merge(self, other):
-        self.rows, self.clicks = self.rows + other.rows, self.clicks + other.clicks
-
-    def compute(self):
-        return self.clicks / self.rows
 
 
 def weights_of(rows):

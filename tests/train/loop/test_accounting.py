@@ -10,6 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 from small_jobs import make_spec
+from ticks import Ticks
 from trained import new_trainer, of_kind
 
 from distrain.errors import DataError
@@ -27,17 +28,6 @@ INLINE = "resources={backend: inline, num_ranks: 1}"
 
 def trainer_of(prepared: Path, root: Path, *overrides: str) -> tuple[Trainer, list[Event]]:
     return new_trainer(make_spec(prepared, INLINE, *overrides), root)
-
-
-class Ticks:
-    """A clock that goes on by a second with every look at it, however fast the machine is."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def perf_counter(self) -> float:
-        self.now_s += 1.0
-        return self.now_s
 
 
 @pytest.fixture(scope="module")

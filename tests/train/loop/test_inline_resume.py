@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from small_jobs import make_spec
+from ticks import Ticks
 from trained import of_kind, trained
 from wording import Wording
 
@@ -112,14 +113,7 @@ def test_a_window_that_was_open_is_reported_by_a_job_that_became_shorter(
 def test_its_own_clock_tells_when_to_save(
     prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Clock:
-        now_s = 0.0
-
-        def monotonic(self) -> float:
-            self.now_s += 1.0
-            return self.now_s
-
-    monkeypatch.setattr(loop_checkpoints, "time", Clock())
+    monkeypatch.setattr(loop_checkpoints, "time", Ticks())
     train(prepared, tmp_path, 1, "checkpoint={every_steps: null, every_s: 5.0, at_end: false}")
     # Each look at the clock takes a second, and each checkpoint begins the count anew.
     assert checkpoints(tmp_path) == [5, 10]

@@ -3,13 +3,14 @@
 import psutil
 import pytest
 import torch
+from absent_peers import NcclPeers
 from hypothesis import given, settings, strategies as st
 
 from distrain.errors import ModelError, SchemaError, SpecError
 from distrain.jobs.spec import parse_spec
 from distrain.models import build_model
 from distrain.models.build import blueprint_of
-from distrain.models.embeddings import EmbeddingCollection, Peers
+from distrain.models.embeddings import EmbeddingCollection
 from distrain.models.heads import BinaryClassificationTask, RegressionTask
 from distrain.schema import criteo_schema
 from distrain.train.planning import tables_plan
@@ -102,12 +103,6 @@ def test_host_cached_tables_with_averages_are_refused_by_the_plan():
             spec, criteo_schema(CARDINALITIES), num_ranks=1, device_type="cpu", budget_bytes=None
         )
     assert refused.value.where["train.ema"] == 0.9
-
-
-class NcclPeers(Peers):
-    """Ranks that meet through NCCL, without being there."""
-
-    device = torch.device("cuda")
 
 
 def test_a_schema_without_cardinalities_is_refused(wording):

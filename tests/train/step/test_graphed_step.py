@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from absent_peers import NcclPeers
 from click_models import model_over
 from gloo_ranks import on_ranks
 from host_work import HostWork
@@ -317,12 +318,6 @@ class GlooPeers(Peers):
     """Ranks that meet through gloo, without being there."""
 
     device = torch.device("cpu")
-
-
-class NcclPeers(Peers):
-    """Ranks that meet through NCCL, without being there."""
-
-    device = torch.device("cuda")
 
 
 def test_a_graph_cannot_hold_what_goes_through_gloo(wording):
