@@ -13,7 +13,6 @@ from distrain.cli.output import (
     progress_console,
     warning_console,
 )
-from distrain.launch.detached import submit
 from distrain.launch.reporting import LoggedProgress
 
 if TYPE_CHECKING:
@@ -96,6 +95,8 @@ def submit_detached(run: "RunRequest", *, waits: bool = False, checks: bool = Fa
 
     With `checks`, a worker checks the data first.
     """
+    from distrain.launch.detached import submit  # late: it imports the client of the API
+
     follow = how_to_follow(run.job_id, run.scheduler)
     submit(
         run,

@@ -21,6 +21,9 @@ from distrain.jobs.api_answers import Artifact, Artifacts, Job, parse_time
 from distrain.jobs.run_paths import RunPaths, first_byte_of_part, log_end
 
 _POLL_S = (0.6, 1.0)
+_READS = 2
+"""After bytes, how often the same file is read again before the job and the list of files are."""
+
 _RANGE_BYTES = 2**22
 _TAIL_BYTES = 2**16
 _MOST_TAIL_BYTES = 2**20
@@ -101,8 +104,7 @@ def _followed(log: "_Log") -> Generator[bytes, None, Job]:
         while data:
             idle, progress_s = 0, time.monotonic()
             yield data
-            log.connection.pause(_POLL_S[0])
-            data = log.next_bytes()
+            data = log.later_bytes()
         quiet_s = time.monotonic() - progress_s
         if log.is_whole or (log.end is None and _is_quiet(found, log.attempt, quiet_s)):
             return found
@@ -164,6 +166,14 @@ class _Log:
                 self.offset += len(data)
                 return data
             self._parts.pop(0)
+        return b""
+
+    def later_bytes(self) -> bytes:
+        """Return the bytes that come within `_READS` reads, with a pause before each."""
+        for _ in range(_READS):
+            self.connection.pause(_POLL_S[0])
+            if data := self.next_bytes():
+                return data
         return b""
 
     def look_for_bytes(self) -> bytes:

@@ -8,20 +8,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distrain.client.client import Client as ApiClient
-from distrain.client.connection import Call
-from distrain.client.errors import NotFound
-from distrain.client.job_calls import job_path
 from distrain.errors import ClusterError, JobCancelled, JobError
 from distrain.jobs.job_view import JobView
 from distrain.jobs.reasons import Reason
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.paths import with_absolute_paths
 from distrain.jobs.states import JobState
-from distrain.launch.scheduler_api import scheduler_api
 
+# The client of the scheduler's API is imported late: inline jobs use only `raise_for_state`.
 if TYPE_CHECKING:
     from distributed import Client
+
+    from distrain.client.client import Client as ApiClient
 
 POLL_S = 0.2
 
@@ -46,7 +44,9 @@ class JobHandle:
     job_id: str
 
     @cached_property
-    def api(self) -> ApiClient:
+    def api(self) -> "ApiClient":
+        from distrain.launch.scheduler_api import scheduler_api
+
         return scheduler_api(self.client)
 
     def submit(self, spec: JobSpec, run_dir: Path, first_attempt: int = 1) -> bool:
@@ -57,6 +57,9 @@ class JobHandle:
         `first_attempt` above 1. Raises `ClusterError` if the scheduler does not answer or cannot
         load this version's coordinator, and `SpecError` if a path cannot be resolved.
         """
+        from distrain.client.connection import Call
+        from distrain.client.job_calls import job_path
+
         install_coordinator(self.client)
         body = {
             "spec": with_absolute_paths(spec).model_dump(mode="json"),
@@ -77,6 +80,10 @@ class JobHandle:
             JobError: The scheduler has no such job.
             ClusterError: The scheduler did not answer, or its answer cannot be read.
         """
+        from distrain.client.connection import Call
+        from distrain.client.errors import NotFound
+        from distrain.client.job_calls import job_path
+
         call = Call("GET", job_path(self.job_id, "view"), params={"since": str(since)})
         try:
             return JobView.from_json(self.api.connection.document(call))
@@ -152,7 +159,6 @@ def install_coordinator(client: "Client") -> None:
 
     Raises `ClusterError` if the scheduler cannot load the coordinator.
     """
-    # Imported late: inline jobs use this module for `raise_for_state`, perhaps without Dask.
     from distrain.scheduler.http.attach import ensure_coordinator
 
     try:

@@ -1,12 +1,14 @@
 """Scores files on a Dask cluster, and writes a file of scores for each of them."""
 
+from __future__ import annotations
+
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 from pyarrow import ArrowInvalid
@@ -35,13 +37,15 @@ from distrain.predict.score_columns import score_names
 from distrain.predict.score_file import join_pieces, model_files, model_for_worker, score_file
 from distrain.predict.side_columns import check_side_columns
 from distrain.prep.parts import FILE, ROW_NUMBER
-from distrain.prep.progress import ProgressCallback
-from distrain.prep.request import PrepResult
 from distrain.storage.folder import open_folder
 from distrain.storage.inputs import PARQUET_SUFFIXES, InputFile
 from distrain.storage.outputs import atomic_output, check_inputs_outside, check_output
 from distrain.storage.retrying import RETRY_S, with_retries
 from distrain.storage.urls import is_remote
+
+if TYPE_CHECKING:
+    from distrain.prep.progress import ProgressCallback
+    from distrain.prep.request import PrepResult
 
 _PIECES = ".pieces"
 
@@ -84,7 +88,7 @@ def predict(
     client: Any,
     on_progress: Callable[[int, int, int], None] | None = None,
     on_prepare: ProgressCallback | None = None,
-    checked: "CheckedInputs | None" = None,
+    checked: CheckedInputs | None = None,
 ) -> PredictResult:
     """Score files on the client's cluster; the outputs, one for each file, appear together.
 

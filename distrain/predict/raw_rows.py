@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,17 +17,7 @@ from distrain.errors import DataError, InputError
 from distrain.formatting import command_line
 from distrain.loader.dataset import Dataset
 from distrain.models.saved_model import SavedModel
-from distrain.prep.features.columns import CALENDAR
-from distrain.prep.features.config import FeatureConfig
-from distrain.prep.features.document import FormatSpec
-from distrain.prep.features.file_checks import check_tables
-from distrain.prep.features.table_file import PARQUET, detect_format
-from distrain.prep.preparation import prepare
-from distrain.prep.progress import ProgressCallback
-from distrain.prep.reading import saved_features, with_features
-from distrain.prep.request import PrepRequest, PrepResult
-from distrain.prep.transforming import raw_tables
-from distrain.prep.updates.raw_files import holds_files, holds_rows
+from distrain.prep.features.file_format import PARQUET, detect_format
 from distrain.schema.column import Tags
 from distrain.schema.files import find_schema_next_to
 from distrain.schema.schema import Schema
@@ -37,6 +27,13 @@ from distrain.storage.retrying import RETRY_S
 from distrain.storage.urls import is_remote
 from distrain.train.data.vocabularies import WORKFLOW, Vocabularies, check_meaning
 from distrain.workers.open_cluster import ClusterRequest, open_cluster
+
+# Modules that prepare raw rows are imported where they are used: prepared rows need none of them.
+if TYPE_CHECKING:
+    from distrain.prep.features.config import FeatureConfig
+    from distrain.prep.features.document import FormatSpec
+    from distrain.prep.progress import ProgressCallback
+    from distrain.prep.request import PrepRequest, PrepResult
 
 TRAINED_ON = "the model trained on these rows, so its metrics are too good; evaluate other rows"
 
@@ -70,6 +67,10 @@ class RawRows:
         these rows, and `DataError` if one of these files does not fit the workflow's features
         document. `option` is the command's option for `keep`, which errors name.
         """
+        from distrain.prep.features.file_checks import check_tables
+        from distrain.prep.reading import with_features
+        from distrain.prep.transforming import raw_tables
+
         history = raw_tables(self.workflow, self.labeled).workflow.history
         if history is not None:
             words = ("--workflow", self.workflow, "--log", "FILE", "--out", "DIR")
@@ -94,12 +95,16 @@ class RawRows:
         The folder is removed at the end of the context. The client's workers must be able to write
         to `place`. If `client` is `None`, threads of this process prepare the rows.
         """
+        from distrain.prep.preparation import prepare
+
         here = ClusterRequest(in_process=True)
         opened = open_cluster(here) if client is None else nullcontext(client)
         with scratch_folder(place) as scratch, opened as client:
             yield prepare(self._request(f"{scratch}/rows"), client, on_progress)
 
     def _request(self, out: str) -> PrepRequest:
+        from distrain.prep.request import PrepRequest
+
         return PrepRequest(
             tuple(file.path for file in self.files),
             out,
@@ -268,6 +273,8 @@ def check_same_workflow(model_dir: str | Path, saved: SavedModel, files: Sequenc
 
 def text_format(model_dir: str | Path, saved: SavedModel) -> FormatSpec:
     """Return the section `format` of the features document of the model's data, or its defaults."""
+    from distrain.prep.features.document import FormatSpec
+
     features = features_of(model_dir, saved)
     return (None if features is None else features.document.format) or FormatSpec()
 
@@ -278,6 +285,8 @@ def time_of_raw_rows(model_dir: str | Path, saved: SavedModel) -> str | None:
     `None` if the features document has no such column, or several; or if the schema tags a column
     of the prepared rows as time. Columns of times as numbers (with `epoch`) do not count.
     """
+    from distrain.prep.features.columns import CALENDAR
+
     features = features_of(model_dir, saved)
     if features is None or saved.schema.select_by_tag(Tags.TIME).names:
         return None
@@ -295,6 +304,8 @@ def features_of(model_dir: str | Path, saved: SavedModel) -> FeatureConfig | Non
 
     Returns `None` if there is none, or if the workflow that contains it is missing or has changed.
     """
+    from distrain.prep.reading import saved_features
+
     with suppress(DataError):
         return saved_features(workflow_for(model_dir, saved))
     return None
@@ -308,6 +319,9 @@ def has_trained_on(
     Validation rows count if the model was refitted (`train.refit`). False if the model has no
     workflow, or one without a record of its input files.
     """
+    from distrain.prep.transforming import raw_tables
+    from distrain.prep.updates.raw_files import holds_files, holds_rows
+
     parts = ["train", *(["valid"] if "refitted_on" in saved.about else [])]
     with suppress(DataError):
         workflow = raw_tables(workflow_for(model_dir, saved)).workflow

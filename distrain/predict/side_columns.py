@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from distrain.errors import DataError
-from distrain.prep.features.table_file import check_named
 from distrain.prep.parts import readable_parquet
 
 
@@ -67,6 +66,8 @@ def check_side_columns(file: str, columns: Sequence[str], option: str) -> None:
     """
     if not columns:
         return
+    from distrain.prep.features.table_file import check_named  # late: it imports much of `prep`
+
     with readable_parquet(file) as parquet:
         names = parquet.schema_arrow.names
     check_named(option, columns, names, file)

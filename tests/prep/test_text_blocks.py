@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 from wording import Wording
 
 from distrain.errors import DataError
-from distrain.prep.features.table_file import detect_format
+from distrain.prep.features.file_format import detect_format
 from distrain.prep.parts import read_part
 from distrain.prep.raw_lines import RAW_COLUMNS, TextLayout, parse_lines
 from distrain.prep.text_files import byte_ranges

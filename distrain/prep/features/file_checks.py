@@ -9,9 +9,10 @@ import pyarrow as pa
 
 from distrain.errors import DataError
 from distrain.prep.features.config import FeatureConfig
+from distrain.prep.features.file_format import PARQUET
 from distrain.prep.features.joins import SideTable, side_tables
 from distrain.prep.features.partitions import Values, partitions_of
-from distrain.prep.features.table_file import PARQUET, AddedColumn, TableFile, look_at
+from distrain.prep.features.table_file import AddedColumn, TableFile, look_at
 from distrain.prep.workers import TaskRunner
 from distrain.storage.inputs import InputFile
 

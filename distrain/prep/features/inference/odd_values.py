@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distrain.prep.features.bad_values import BadValues, Places
+from distrain.prep.features.file_format import PARQUET
 from distrain.prep.features.inference.column_facts import Facts
 from distrain.prep.features.numerals import numbers_of
-from distrain.prep.features.table_file import PARQUET
 
 _MANY_ROWS = 1000  # in fewer rows, a class of few rows is usual
 _FEW_ROWS = 10
