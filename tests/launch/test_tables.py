@@ -105,6 +105,26 @@ def test_every_form_of_a_table_gives_the_same_rows_and_is_prepared_once(table, t
         assert rows_of(job).equals(expected), name
 
 
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (("train.epochs=1",), r"\bmlp, 1 epoch,"),
+        (("train.epochs=2", "train.early_stopping=null"), r"\b2 epochs,"),
+        (("train.optimizer.lr=0.5",), r" 0\.5$"),
+        (("model.kind=dcn_v2", "train.max_steps=7"), r"\bdcn_v2\b.*\b7 steps\b"),
+        (("train.epochs=auto", "train.global_batch_size=auto"), r"\b15 epochs\b.*\b32 rows\b"),
+    ],
+)
+def test_the_decision_about_the_model_has_the_values_that_overrides_set(
+    table, tmp_path, overrides, expected
+):
+    request = TableRequest(
+        table, tmp_path, UserChoices(("bought",)), model="mlp", overrides=overrides
+    )
+    (line,) = [one for one in job_of_table(request, print).decisions if one.startswith("model: ")]
+    assert re.search(expected, line), line
+
+
 def test_dates_as_text_give_the_same_rows_in_every_form_of_a_table(table, tmp_path):
     dated = table.assign(at=table["at"] + pd.to_timedelta(table.index % 90, "D"))
     dated["at"] = dated["at"].dt.strftime("%d/%m/%Y")
