@@ -144,18 +144,16 @@ class Run:
     def classes(self) -> "np.ndarray[Any, Any]":
         """The values of the first target's classes, `[classes]`, in the order of `predict_proba`.
 
-        For a multiclass target, `run.classes[scores["class"]]` gives the predicted values for the
-        scores of `predict`. For a binary target that is 1 for the value `yes` and 0 otherwise, the
-        classes are `not yes` and `yes`. If the rows were prepared by other tools, the values are
-        the whole numbers from 0.
+        For a binary target whose values are `no` and `yes`, the classes are these values. If only
+        one value is known, such as `yes` in `equals: yes`, they are `not yes` and `yes`. If the
+        rows were prepared by other tools, the values are the whole numbers from 0.
 
         Raises:
             InputError: The first target is a regression.
         """
         import numpy as np
 
-        from distrain.predict.raw_rows import features_of
-        from distrain.schema.criteo import LABEL
+        from distrain.predict.raw_rows import features_of, values_of_classes
 
         saved = self.load_model()
         target = saved.model.task.targets[0]
@@ -163,17 +161,8 @@ class Run:
             raise InputError(
                 "the model's first target has no classes", where={"target": target.name}
             )
-        values: Sequence[Any] = range(target.classes)
         features = features_of(RunPaths(self.run_dir).model, saved)
-        targets = {} if features is None else features.document.targets
-        prepared = targets.get(target.column or LABEL)
-        classes = None if prepared is None else prepared.classes
-        if isinstance(classes, tuple) and len(classes) == target.classes:
-            values = classes
-        elif prepared is not None and prepared.comparison is not None:
-            key, compared = prepared.comparison
-            one = compared if key == "equals" else f"{key.replace('_', ' ')} {compared}"
-            values = (f"not {one}", one)
+        values = values_of_classes(features, target) or range(target.classes)
         is_of_one_type = len(set(map(type, values))) == 1
         return np.array(values, dtype=None if is_of_one_type else object)
 
@@ -196,9 +185,10 @@ class Run:
 
         Returns:
             Columns `logit` and `probability` for a binary target, `prediction` for a regression
-            target, `class` (an index of `classes`) and `probability` (lists) for a multiclass
-            target. With several targets each name ends in `_TARGET`. Raw rows in files also have
-            `file` and `row_number`; raw rows in memory have `row_number`.
+            target. For a multiclass target `class` (an index of `classes`), `probability` (lists)
+            and, if the values of the classes are known, `class_value`. With several targets each
+            name ends in `_TARGET`. Raw rows in files also have `file` and `row_number`; raw rows in
+            memory have `row_number`.
 
         Raises:
             DataError: The rows cannot be used.

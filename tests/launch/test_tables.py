@@ -490,26 +490,32 @@ def test_classes_are_the_values_of_the_target(table, tmp_path, values):
     )  # fmt: skip
     assert run.classes.tolist() == sorted(values)
     scores = run.predict(table)
-    assert (run.classes[scores["class"]] == target).mean() > 0.6
+    assert (scores["class_value"] == target).mean() > 0.6
+    assert scores["class_value"].tolist() == run.classes[scores["class"]].tolist()
     assert np.array_equal(run.predict_proba(table).argmax(axis=1), scores["class"])
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    assert run.predict(tmp_path / "rows.csv")["class_value"].equals(scores["class_value"])
+    assert run.predict([]).columns.tolist() == scores.columns.tolist()
+    with pytest.raises(DataError):
+        run.predict(table.assign(class_value=1), keep=["class_value"])
 
 
 @pytest.mark.parametrize(
-    ("values", "last"), [(["no", "yes"], "yes"), ([False, True], 1), ([3, 7], 7)]
+    ("values", "classes"),
+    [(["no", "yes"], ["no", "yes"]), ([False, True], [0, 1]), ([3, 7], [3, 7])],
 )
 def test_the_last_of_two_classes_is_the_value_whose_probability_is_predicted(
-    table, tmp_path, values, last
+    table, tmp_path, values, classes
 ):
     goal = np.array(values)[(table["price"] > 20).astype(int)]
     run = distrain.fit(
         table.assign(bought=goal), target="bought", run_dir=tmp_path / "run", valid=False,
         overrides={"train.epochs": 10, "train.optimizer.lr": 0.05},
     )  # fmt: skip
-    first, found = run.classes.tolist()
-    assert (found, first != found) == (last, True)
+    assert run.classes.tolist() == classes
     chances = run.predict_proba(table)
     assert chances.shape == (ROWS, 2)
-    assert ((chances[:, 1] > 0.5) == (goal == found)).mean() > 0.9
+    assert ((chances[:, 1] > 0.5) == (goal == classes[1])).mean() > 0.9
     assert run.evaluate(table.assign(bought=goal)).auc > 0.95
 
 
