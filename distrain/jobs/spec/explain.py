@@ -62,6 +62,14 @@ def explain_all(errors: Sequence[Any], root: type[BaseModel] = JobSpec) -> list[
     return [_explain(item, root) for item in kept]
 
 
+def unknown_key(loc: Sequence[Any], root: type[BaseModel]) -> str:
+    """Return the message for a key that a section lacks, if possible with a suggestion.
+
+    `loc` is the path of the key in a document of the model `root`.
+    """
+    return _unknown_key(str(loc[-1]), _followed(loc, root)[1])
+
+
 def _of_one_type(errors: Iterable[Any], root: type[BaseModel], depth: int = 0) -> list[Any]:
     """Return pydantic's errors; for a union, only those of the type that fits the value best.
 
@@ -129,7 +137,7 @@ def _explain(item: Any, root: type[BaseModel]) -> str:
     path = ".".join(_key(part) for part in keys)
     match item["type"]:
         case "extra_forbidden":
-            return f"{path}: {_unknown_key(str(item['loc'][-1]), place)}"
+            return f"{path}: {unknown_key(item['loc'], root)}"
         case "missing":
             return f"{path}: required, but missing"
         case "union_tag_not_found":

@@ -130,6 +130,11 @@ def test_what_retention_deletes_is_shown_before(prepared, tmp_path):
     assert (folder.parent / kept.id).exists()  # it waits again
 
 
+def test_check_passes_before_the_first_start(run):
+    checks = {found["name"]: found for found in json.loads(run("check", "--json"))}
+    assert (checks["data_dir"]["verdict"], checks["database"]["verdict"]) == ("note", "note")
+
+
 def test_check_says_what_to_mend(prepared, tmp_path):
     checks = {found["name"]: found for found in json.loads(prepared("check", "--json"))}
     assert {found["verdict"] for found in checks.values()} == {"ok", "note"}
