@@ -83,7 +83,11 @@ class ServiceJobs(ApiJobs):
             hint=f"Its logs: distrain logs {end.id}{where}; {again}",
         )
 
-    print_cancelled = print_end
+    def print_cancelled(self, job: Job, end: Job) -> None:
+        """Print how a job ended after `cancel`, and raise as `print_end` does."""
+        if end.state == "cancelled":
+            print_result(f"job {end.id}: cancelled")
+        self.print_end(job, end)
 
     def follow(self, job: Job, _: Path | None = None) -> None:
         """Print a job's states and progress as they arrive, and how it ended.
