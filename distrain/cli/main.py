@@ -15,7 +15,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from distrain.cli.interrupts import INTERRUPTED, TERMINATED, interruptible
-from distrain.cli.options import global_options
+from distrain.cli.options import global_options, with_suggestion
 from distrain.cli.output import print_result, print_warning
 from distrain.errors import DistrainError, Terminated, on_sigterm
 from distrain.version import build
@@ -220,6 +220,8 @@ def main(args: list[str] | None = None) -> Any:
         print_warning(f"error: {error}")
         _exit(args is None, error.exit_code)
     except click.ClickException as error:
+        if isinstance(error, click.NoSuchOption):
+            error = with_suggestion(error)
         error.show(text := StringIO())
         print_warning(text.getvalue().rstrip("\n"))
         _exit(args is None, error.exit_code)

@@ -1,16 +1,19 @@
 """Trains from Python: `fit`, and the `Run` that it returns."""
 
+import functools
+import inspect
 import json
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from distrain.errors import DistrainError, InputError, SpecError
 from distrain.formatting import count, main_metrics, number
 from distrain.jobs.run_paths import PREPARED, RunPaths, new_job_id
+from distrain.jobs.spec.explain import spec_field
 from distrain.jobs.spec.job import JOB_NAME, JobSpec
 from distrain.jobs.spec.load import is_named_as_table, parse_spec, read_document
 from distrain.jobs.spec.models.kinds import CustomSpec
@@ -75,6 +78,8 @@ _UNUSED = {
 and hint.
 """
 
+P = ParamSpec("P")
+Value = TypeVar("Value")
 MakeModel = Callable[..., "Blueprint"]
 Spec = JobSpec | Mapping[str, Any] | str | Path
 
@@ -306,6 +311,26 @@ def load(run_dir: str | Path, model_fn: MakeModel | None = None) -> Run:
     return Run(run_dir, model_fn)
 
 
+def _with_suggestions(function: Callable[P, Value]) -> Callable[P, Value]:
+    """Make the TypeError for an unknown argument name the argument, or field, that is meant."""
+    known = inspect.signature(function).parameters
+
+    @functools.wraps(function)
+    def call(*arguments: P.args, **named: P.kwargs) -> Value:
+        for name in named.keys() - known.keys():
+            field, other = spec_field(name), _OTHER_NAMES.get(name)
+            meant = other or (field and f'overrides={{"{field}": ...}}')
+            hint = f"; did you mean {meant}?" if meant else ""
+            raise TypeError(f"{function.__name__}() has no argument {name!r}{hint}")
+        return function(*arguments, **named)
+
+    return call
+
+
+_OTHER_NAMES = {"label": "target=", "labels": "target=", "y": "target=", "val": "valid="}
+
+
+@_with_suggestions
 def fit(
     data: Any = None,
     /,

@@ -231,6 +231,20 @@ def _of_other_tools(key: str, allowed: list[str]) -> str:
     return ""
 
 
+def spec_field(name: str) -> str | None:
+    """Return the path of the field of a job spec that has a name, also one of other tools.
+
+    `None` if there is none.
+
+    >>> spec_field("epochs"), spec_field("learning_rate"), spec_field("hidden"), spec_field("label")
+    ('train.epochs', 'train.optimizer.lr', 'model.hidden', None)
+    """
+    if path := _OTHER_TOOLS.get(name):
+        return f"train.{path}"
+    holding = (one for one in _keys_of(JobSpec) if name in _keys_below(_inside(JobSpec, one)))
+    return next((f"{section}.{name}" for section in holding), None)
+
+
 def _guess(text: str, allowed: list[str]) -> str:
     near = get_close_matches(text, allowed, n=1, cutoff=_LIKENESS)
     return f"; did you mean {near[0]!r}?" if near else ""
