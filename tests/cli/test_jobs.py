@@ -59,6 +59,7 @@ def detached(job_file: Path, world: DaskWorld, run_dir: Path, name: str) -> str:
     assert document["run_dir"] == str(run_dir)
     job_id: str = document["job_id"]
     assert f"distrain attach {job_id} --scheduler {world.address}" in done.stderr
+    assert "needs 2 workers" in done.stderr, "there are none, so the job waits"
     return job_id
 
 
