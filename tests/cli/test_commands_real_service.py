@@ -195,7 +195,10 @@ def test_login_checks_the_token_and_keeps_it_out_of_sight(
     assert token not in done.output
     before = servers_file().read_text()
     assert (default_server(), token in before) == (service.url, True)
-    assert "dtr_wrong" not in str(refused(77, "login", service.url, input="dtr_wrong\n"))
+    wrong = refused(77, "login", service.url, input="dtr_wrong\n")
+    assert "dtr_wrong" not in str(wrong)
+    assert "token create" in (wrong.hint or "")
+    assert "Authorization" not in (wrong.hint or ""), "a header is not what to try next"
     for place in ("http://10.0.0.5:8686", "tcp://10.0.0.5:8786", service.url):
         assert isinstance(run("login", place, input="").exception, DistrainError), place
     assert servers_file().read_text() == before
