@@ -397,8 +397,9 @@ def fit(
         scheduler: A Dask cluster: a client, a cluster, or its scheduler's address. The cluster
             keeps running when the job ends. `None`: a job with the backend `dask` gets a new
             cluster on this machine; a table is prepared and trained on in this process.
-        progress: Reports the progress; `None` for a bar and a chart in a notebook, lines on a
-            terminal, and otherwise the log `distrain`.
+        progress: Reports the progress; `None` for a bar and a chart in a notebook, and otherwise
+            lines on standard error. If that is not a terminal, and the process has configured
+            logging, the lines go to the log `distrain` instead.
         callbacks: Called in this process with each new record of training and validation.
             An exception ends the job and is raised by `fit`.
         metrics: User-defined validation metrics, by their names in records: subclasses of
