@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from contextlib import ExitStack, contextmanager
@@ -21,7 +22,7 @@ from waiting import until
 
 import distrain
 from distrain.cli.models.evaluate import command as evaluate
-from distrain.cli.runs.report import command as report
+from distrain.cli.runs.report import command as report, compare
 from distrain.cli.training.train import command
 from distrain.errors import DataError, DistrainError, InputError, OutputError, SpecError
 from distrain.jobs.spec import load_spec
@@ -320,7 +321,9 @@ def test_results_name_the_target_by_its_column(table, tmp_path):
     evaluated = CliRunner().invoke(evaluate, [str(root), rows], catch_exceptions=False)
     reported = CliRunner().invoke(report, [str(root)], catch_exceptions=False)
     assert trained.exit_code == evaluated.exit_code == reported.exit_code == 0
-    shown = (trained.output, evaluated.output, repr(distrain.Run(root)))
+    copy = shutil.copytree(root, tmp_path / "copy")
+    compared = CliRunner().invoke(compare, [str(root), str(copy)], catch_exceptions=False)
+    shown = (trained.output, evaluated.output, compared.output, repr(distrain.Run(root)))
     for text in (*shown, (root / "report.html").read_text()):
         assert "price" in text
         assert not re.search(r"\blabel\b[ :<]*(RMSE|rmse|/th)", text)
