@@ -15,14 +15,13 @@ from dask_world import DaskWorld
 from rich.console import Console
 from small_jobs import small_document, write_prepared
 
-from distrain.cli.interrupts import INTERRUPTED
 from distrain.cli.jobs.list import jobs_table
 from distrain.cli.jobs.status_lines import job_lines
 from distrain.cli.main import cli
 from distrain.cli.options import SCHEDULER_VARIABLE
 from distrain.cli.outcome import how_to_follow
 from distrain.client.errors import NotFound
-from distrain.errors import ClusterError, JobCancelled, OutputError
+from distrain.errors import INTERRUPTED, ClusterError, JobCancelled, OutputError
 from distrain.jobs.api_answers import Job, utc
 from distrain.jobs.job_view import Checkpoints, JobView, Restart
 from distrain.jobs.run_paths import RunPaths
