@@ -69,6 +69,7 @@ kernels: $(if $(wildcard $(VENV)/.dev),,$(VENV)/.dev) ## Build the C kernels in 
 
 docs: $(VENV)/.dev ## Build the documentation into docs/_build/html
 	$(BIN)/python -m sphinx --fail-on-warning -b html docs docs/_build/html
+	@echo "To read and search it: $(BIN)/python -m http.server -d docs/_build/html 8000"
 
 release: $(VENV)/.dev $(VENV)/.release ## Make the files of a release from the last commit, in dist/release
 	PATH=$(CURDIR)/$(VENV)/release/bin:$$PATH PYTHONPATH=$(CURDIR)/$(VENV)/release \

@@ -15,19 +15,21 @@ project_copyright = "The distrain authors, Apache-2.0"
 version = release = distrain.__version__
 language = "en-GB"
 
-extensions = ["llms_text", "myst_parser"]
+extensions = ["llms_text", "myst_parser", "site_search"]
 myst_enable_extensions = ["colon_fence", "deflist", "substitution"]
 myst_substitutions = {"release": release}
 myst_heading_anchors = 3
-exclude_patterns = ["_build", "_ext"]
+exclude_patterns = ["_build", "_ext", "_templates"]
 nitpicky = True
 
 html_theme = "furo"
 html_static_path = ["_static"]
+templates_path = ["_templates"]
 html_css_files = ["site.css"]
-html_search_scorer = str(HERE / "_static" / "scorer.js")  # Sphinx opens it from the current folder
+html_additional_pages = {"search": "search.html"}
 html_title = f"distrain {release}"
 html_show_sourcelink = False
+html_use_index = False
 html_copy_source = False
 
 # Pages beside the README that are included here, under the names they have here.

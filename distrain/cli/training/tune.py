@@ -50,7 +50,7 @@ def command(
 ) -> None:
     """Train SPEC.yaml with other values of some fields, and write the spec of the best trial.
 
-    The first trial is the given spec, if its values are in the search space. Optuna chooses the
+    This is a hyperparameter search (a sweep). The first trial is the given spec, if its values are in the search space. Optuna chooses the
     values of the other trials. A trial is pruned (successive halving) if others were better after
     the same number of validations.
 

@@ -17,7 +17,7 @@ from distrain.models.embeddings.sharding.plan import ShardingPlan
 
 @dataclass(frozen=True)
 class StepFacts:
-    """What decides about recording, besides `train` and the device.
+    """Facts that decide about recording, besides `train` and the device.
 
     Attributes:
         lists: The columns of lists, by name. Their batches have no fixed size.
