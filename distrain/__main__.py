@@ -1,9 +1,8 @@
 """The command line, as `distrain` and `python -m distrain` start it."""
 
-import signal
 import sys
 
-from distrain.errors import Terminated, on_sigterm
+from distrain.errors import on_sigterm, word_and_exit_code
 
 
 def main() -> None:
@@ -18,9 +17,9 @@ def main() -> None:
 
             run()
     except KeyboardInterrupt as error:
-        is_signal = isinstance(error, Terminated)
-        print("terminated" if is_signal else "interrupted", file=sys.stderr)
-        sys.exit(128 + (signal.SIGTERM if is_signal else signal.SIGINT))
+        word, code = word_and_exit_code(error)
+        print(word, file=sys.stderr)
+        sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -63,6 +63,17 @@ class Terminated(KeyboardInterrupt):
     """Raised after a stop signal, so that the process ends in an orderly way, as after Ctrl-C."""
 
 
+INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
+"""The exit codes of commands that were ended by Ctrl-C, and by a stop signal."""
+
+
+def word_and_exit_code(error: BaseException | None) -> tuple[str, int]:
+    """Return how a command ended by Ctrl-C or, if `error` is `Terminated`, by a stop signal."""
+    if isinstance(error, Terminated):
+        return "terminated", TERMINATED
+    return "interrupted", INTERRUPTED
+
+
 def _raise_stop(number: int, frame: FrameType | None) -> None:
     """Raise `Terminated`, or `KeyboardInterrupt` for Ctrl-C.
 

@@ -232,18 +232,18 @@ def aucs(
     valid_targets: Targets | None = None,
     targets: Targets | None = None,
 ) -> str:
-    """Format the AUCs of validation and training rows as one text, with a slash between them.
+    """Format the AUCs of validation and training rows as one text, with the metric's name.
 
     If both are `None`, the main metric of the first target of `valid_targets` (validation) and of
     `targets` (training) is used instead.
 
     >>> aucs(0.61, 0.9), aucs(None, 0.9), aucs(None, None)
-    ('0.6100/0.9000', '-/0.9000', '-')
+    ('AUC 0.6100/0.9000', 'AUC -/0.9000', '-')
     >>> aucs(None, None, {"price": {"rmse": 2.5}}, {"price": {"rmse": 2.25}})
     'RMSE 2.5/2.25'
     """
     if valid is not None or train is not None:
-        return f"{number(valid, 4)}/{number(train, 4)}"
+        return f"AUC {number(valid, 4)}/{number(train, 4)}"
     of_valid, of_train = (main_metrics(of, 4)[:1] for of in (valid_targets, targets))
     if not of_valid and not of_train:
         return UNKNOWN

@@ -1,6 +1,5 @@
 """Ends a command on Ctrl-C or SIGTERM, with a message."""
 
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any
@@ -8,10 +7,7 @@ from typing import IO, Any
 import click
 
 from distrain.cli.output import clean
-from distrain.errors import Terminated
-
-INTERRUPTED = 128 + signal.SIGINT
-TERMINATED = 128 + signal.SIGTERM
+from distrain.errors import word_and_exit_code
 
 _LEFT = "distrain.left"
 
@@ -23,10 +19,9 @@ class CommandInterrupted(click.ClickException):
     """
 
     def __init__(self, error: KeyboardInterrupt, left: str):
-        is_signal = isinstance(error, Terminated)
-        how = "terminated" if is_signal else "interrupted"
-        super().__init__(f"{how}: {left}" if left else how)
-        self.exit_code = TERMINATED if is_signal else INTERRUPTED  # type: ignore[misc]
+        word, code = word_and_exit_code(error)
+        super().__init__(f"{word}: {left}" if left else word)
+        self.exit_code = code  # type: ignore[misc]
 
     def show(self, file: IO[Any] | None = None) -> None:
         click.echo(clean(self.message), file=file, err=file is None)

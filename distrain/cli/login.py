@@ -12,6 +12,7 @@ from distrain.cli.output import print_answer, print_remark, print_result
 from distrain.errors import InputError
 
 if TYPE_CHECKING:
+    from distrain.client.client import Client
     from distrain.jobs.api_answers import Me
 
 _LONGEST = 4096
@@ -69,7 +70,7 @@ def command(address: str, ca_file: Path | None, no_default: bool, plain_http: bo
         retries=patience,
         on_retry=retry_printer(parsed.text, patience),
     ) as client:
-        me = client.me()
+        me = _checked(client)
     path = servers_file()
     login = Login(parsed.text, token, me.user, ca, plain_http)
     store_login(path, login, default=not no_default)
@@ -84,6 +85,21 @@ def command(address: str, ca_file: Path | None, no_default: bool, plain_http: bo
     print_result(f"logged in to {parsed.text} as {me.user}")
     print_remark(f"the token is in {path}, with the scopes {', '.join(me.scopes) or 'none'}")
     print_remark(f"it has your permissions: you are {_roles(me)}")
+
+
+def _checked(client: "Client") -> "Me":
+    """Return the token's user; raises the client's errors, with this command's own hint."""
+    from distrain.client.errors import NotAuthorised
+
+    try:
+        return client.me()
+    except NotAuthorised as error:
+        error.hint = (
+            "Run the command again with the whole token, dtr_ID_SECRET_CHECK, as `distrain serve` "
+            "or `distrain serve token create` printed it. If it has expired or was revoked, the "
+            "service's operator creates another."
+        )
+        raise
 
 
 def _roles(me: "Me") -> str:

@@ -14,10 +14,10 @@ from typing import Any, NoReturn
 import click
 from click.shell_completion import get_completion_class
 
-from distrain.cli.interrupts import INTERRUPTED, TERMINATED, interruptible
-from distrain.cli.options import global_options
+from distrain.cli.interrupts import interruptible
+from distrain.cli.options import global_options, with_suggestion
 from distrain.cli.output import print_result, print_warning
-from distrain.errors import DistrainError, Terminated, on_sigterm
+from distrain.errors import DistrainError, on_sigterm, word_and_exit_code
 from distrain.version import build
 
 # By the command's name: its module in `distrain.cli` (with its function, if that is not `command`),
@@ -220,13 +220,15 @@ def main(args: list[str] | None = None) -> Any:
         print_warning(f"error: {error}")
         _exit(args is None, error.exit_code)
     except click.ClickException as error:
+        if isinstance(error, click.NoSuchOption):
+            error = with_suggestion(error)
         error.show(text := StringIO())
         print_warning(text.getvalue().rstrip("\n"))
         _exit(args is None, error.exit_code)
     except click.Abort as error:  # Ctrl-C or SIGTERM between the calls of `LazyGroup`
-        is_signal = isinstance(error.__cause__, Terminated)
-        print_warning("terminated" if is_signal else "interrupted")
-        _exit(args is None, TERMINATED if is_signal else INTERRUPTED)
+        word, code = word_and_exit_code(error.__cause__)
+        print_warning(word)
+        _exit(args is None, code)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package in ("", "distrain"):

@@ -121,10 +121,11 @@ class Logins:
 
 def servers_file(environment: Mapping[str, str] = os.environ) -> Path:
     """Return the file of logins: `~/.config/distrain/servers.json`, or below XDG_CONFIG_HOME."""
-    return _xdg(environment, "XDG_CONFIG_HOME", ".config") / "distrain" / "servers.json"
+    return xdg_folder("XDG_CONFIG_HOME", ".config", environment) / "distrain" / "servers.json"
 
 
-def _xdg(environment: Mapping[str, str], variable: str, default: str) -> Path:
+def xdg_folder(variable: str, default: str, environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder that the variable of XDG names; otherwise `default` in the home folder."""
     named = environment.get(variable, "")
     return Path(named) if os.path.isabs(named) else Path.home() / default
 

@@ -134,7 +134,8 @@ def check_run_dir(paths: RunPaths) -> None:
         raise InputError(
             "no such folder" if not paths.root.exists() else "this is not a folder",
             where={"path": str(paths.root)},
-            hint="Name the directory of a run, as `distrain train` printed it.",
+            hint="Name the directory of a run, as `distrain train` and `distrain status JOB` print "
+            "it.",
         )
 
 

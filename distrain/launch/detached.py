@@ -64,6 +64,8 @@ def submit(
         is_new = job.submit(run.spec, run.run_dir, run.first_attempt)
         on_queued()
         after_submission(is_new, client, progress)
+        if why := job.view().why_pending:
+            progress.say(f"note: the job waits: {why}")
 
 
 def attach(

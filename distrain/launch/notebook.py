@@ -6,7 +6,7 @@ from html import escape
 from typing import Any
 
 from distrain.jobs.job_view import JobView, Record
-from distrain.launch.reporting import LoggedProgress
+from distrain.launch.reporting import LoggedProgress, log
 from distrain.runs.report.figures import loss_image
 from distrain.runs.report.markup import svg_image
 
@@ -18,13 +18,14 @@ _LINES = 8
 def default_progress() -> LoggedProgress:
     """Return the progress reporter that suits this process.
 
-    It reports in the output of a notebook's cell, on a terminal (standard error), or in the log.
+    It reports in the output of a notebook's cell, or on standard error. If that is not a terminal
+    and the process has configured logging, it reports in the log.
     """
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     if getattr(shell, "kernel", None) is not None:
         return NotebookProgress()
-    if sys.stderr is not None and sys.stderr.isatty():
+    if sys.stderr is not None and (sys.stderr.isatty() or not log.hasHandlers()):
         return LoggedProgress(lambda text: print(text, file=sys.stderr, flush=True))
     return LoggedProgress()
 

@@ -1,16 +1,19 @@
 """Trains from Python: `fit`, and the `Run` that it returns."""
 
+import functools
+import inspect
 import json
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from distrain.errors import DistrainError, InputError, SpecError
 from distrain.formatting import count, main_metrics, number
 from distrain.jobs.run_paths import PREPARED, RunPaths, new_job_id
+from distrain.jobs.spec.explain import spec_field
 from distrain.jobs.spec.job import JOB_NAME, JobSpec
 from distrain.jobs.spec.load import is_named_as_table, parse_spec, read_document
 from distrain.jobs.spec.models.kinds import CustomSpec
@@ -75,6 +78,8 @@ _UNUSED = {
 and hint.
 """
 
+P = ParamSpec("P")
+Value = TypeVar("Value")
 MakeModel = Callable[..., "Blueprint"]
 Spec = JobSpec | Mapping[str, Any] | str | Path
 
@@ -144,18 +149,16 @@ class Run:
     def classes(self) -> "np.ndarray[Any, Any]":
         """The values of the first target's classes, `[classes]`, in the order of `predict_proba`.
 
-        For a multiclass target, `run.classes[scores["class"]]` gives the predicted values for the
-        scores of `predict`. For a binary target that is 1 for the value `yes` and 0 otherwise, the
-        classes are `not yes` and `yes`. If the rows were prepared by other tools, the values are
-        the whole numbers from 0.
+        For a binary target whose values are `no` and `yes`, the classes are these values. If only
+        one value is known, such as `yes` in `equals: yes`, they are `not yes` and `yes`. If the
+        rows were prepared by other tools, the values are the whole numbers from 0.
 
         Raises:
             InputError: The first target is a regression.
         """
         import numpy as np
 
-        from distrain.predict.raw_rows import features_of
-        from distrain.schema.criteo import LABEL
+        from distrain.predict.raw_rows import features_of, values_of_classes
 
         saved = self.load_model()
         target = saved.model.task.targets[0]
@@ -163,17 +166,8 @@ class Run:
             raise InputError(
                 "the model's first target has no classes", where={"target": target.name}
             )
-        values: Sequence[Any] = range(target.classes)
         features = features_of(RunPaths(self.run_dir).model, saved)
-        targets = {} if features is None else features.document.targets
-        prepared = targets.get(target.column or LABEL)
-        classes = None if prepared is None else prepared.classes
-        if isinstance(classes, tuple) and len(classes) == target.classes:
-            values = classes
-        elif prepared is not None and prepared.comparison is not None:
-            key, compared = prepared.comparison
-            one = compared if key == "equals" else f"{key.replace('_', ' ')} {compared}"
-            values = (f"not {one}", one)
+        values = values_of_classes(features, target) or range(target.classes)
         is_of_one_type = len(set(map(type, values))) == 1
         return np.array(values, dtype=None if is_of_one_type else object)
 
@@ -196,9 +190,10 @@ class Run:
 
         Returns:
             Columns `logit` and `probability` for a binary target, `prediction` for a regression
-            target, `class` (an index of `classes`) and `probability` (lists) for a multiclass
-            target. With several targets each name ends in `_TARGET`. Raw rows in files also have
-            `file` and `row_number`; raw rows in memory have `row_number`.
+            target. For a multiclass target `class` (an index of `classes`), `probability` (lists)
+            and, if the values of the classes are known, `class_value`. With several targets each
+            name ends in `_TARGET`. Raw rows in files also have `file` and `row_number`; raw rows in
+            memory have `row_number`.
 
         Raises:
             DataError: The rows cannot be used.
@@ -316,6 +311,26 @@ def load(run_dir: str | Path, model_fn: MakeModel | None = None) -> Run:
     return Run(run_dir, model_fn)
 
 
+def _with_suggestions(function: Callable[P, Value]) -> Callable[P, Value]:
+    """Make the TypeError for an unknown argument name the argument, or field, that is meant."""
+    known = inspect.signature(function).parameters
+
+    @functools.wraps(function)
+    def call(*arguments: P.args, **named: P.kwargs) -> Value:
+        for name in named.keys() - known.keys():
+            field, other = spec_field(name), _OTHER_NAMES.get(name)
+            meant = other or (field and f'overrides={{"{field}": ...}}')
+            hint = f"; did you mean {meant}?" if meant else ""
+            raise TypeError(f"{function.__name__}() has no argument {name!r}{hint}")
+        return function(*arguments, **named)
+
+    return call
+
+
+_OTHER_NAMES = {"label": "target=", "labels": "target=", "y": "target=", "val": "valid="}
+
+
+@_with_suggestions
 def fit(
     data: Any = None,
     /,
@@ -382,8 +397,9 @@ def fit(
         scheduler: A Dask cluster: a client, a cluster, or its scheduler's address. The cluster
             keeps running when the job ends. `None`: a job with the backend `dask` gets a new
             cluster on this machine; a table is prepared and trained on in this process.
-        progress: Reports the progress; `None` for a bar and a chart in a notebook, lines on a
-            terminal, and otherwise the log `distrain`.
+        progress: Reports the progress; `None` for a bar and a chart in a notebook, and otherwise
+            lines on standard error. If that is not a terminal, and the process has configured
+            logging, the lines go to the log `distrain` instead.
         callbacks: Called in this process with each new record of training and validation.
             An exception ends the job and is raised by `fit`.
         metrics: User-defined validation metrics, by their names in records: subclasses of

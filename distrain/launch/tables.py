@@ -16,7 +16,7 @@ from distrain.errors import InputError, SpecError
 from distrain.formatting import command_line, join_names
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.fit_to_table import DEFAULT_KINDS, follow_length
-from distrain.jobs.spec.load import check_overrides, set_values, sets_section
+from distrain.jobs.spec.load import check_overrides, parse_spec, set_values, sets_section
 from distrain.jobs.spec.presets import MODELS, check_kind
 from distrain.launch.new_job import new_job
 from distrain.prep.bad_lines import BadLineTally
@@ -205,7 +205,12 @@ def job_of_table(
     prepared = _prepared_once(wanted, _scheduler(request), say, on_progress)
     document = _job(data, request, say)
     report = read_report(data) or {}
-    facts = (*decisions, *_dropped(report), *_facts_of(document, data))
+    facts = (
+        *decisions,
+        *_dropped(report),
+        _model_fact(document, request, report),
+        f"prepared rows: {data}",
+    )
     warnings = tuple(report.get("warnings", ()))
     return TableJob(document, text, prepared, facts, config.document.target.column, warnings)
 
@@ -341,12 +346,24 @@ def _job(data: Path, request: TableRequest, say: Callable[[str], object]) -> dic
     return document
 
 
-def _facts_of(document: Mapping[str, Any], data: Path) -> tuple[str, str]:
-    """Return two lines for the user: on the job's model, and on the folder of the prepared rows."""
-    train = document["train"]
-    optimizer = train["optimizer"]
-    steps = f"{train['epochs']} epochs at most, {train['global_batch_size']} rows a step"
-    return (
-        f"model: {document['model']['kind']}, {steps}, {optimizer['kind']} {optimizer['lr']:g}",
-        f"prepared rows: {data}",
-    )
+def _model_fact(
+    document: Mapping[str, Any], request: TableRequest, report: Mapping[str, Any]
+) -> str:
+    """Return a line for the user on the job's model and training, with the caller's overrides.
+
+    `report` is that of the preparation. Raises `SpecError` if overrides do not suit the job.
+    """
+    overrides: Sequence[str] = request.overrides
+    if request.replaces_model:  # a built-in model's section may not have the fields set
+        overrides = [one for one in overrides if not sets_section([one], "model")]
+    rows = report.get("rows", {}).get("train", 0)
+    spec = parse_spec(document, overrides).for_rows(rows)
+    model = "model_fn" if request.replaces_model else spec.model.kind
+    train, rate = spec.train, spec.train.optimizer
+    epochs = f"{train.epochs} epoch{'' if train.epochs == 1 else 's'}"
+    if train.max_steps is not None:
+        epochs += f", at most {train.max_steps} steps"
+    elif train.early_stopping is not None and train.epochs != 1:
+        epochs += " at most"
+    batch = f"{train.global_batch_size} rows a step"
+    return f"model: {model}, {epochs}, {batch}, {rate.kind} {rate.lr:g}"

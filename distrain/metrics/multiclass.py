@@ -21,7 +21,8 @@ class MulticlassReport:
     Attributes:
         accuracy: Share of the rows whose own class has the highest logit; ties favour the lower
             class.
-        top_5: Share of the rows whose own class is among the five highest.
+        top_5: Share of the rows whose own class is among the five highest; `None` if the target has
+            at most five classes.
         log_loss: Mean cross entropy in nats.
     """
 
@@ -30,11 +31,17 @@ class MulticlassReport:
     log_loss: float | None
 
     def figures(self) -> dict[str, float | None]:
-        return asdict(self)
+        """Return the metrics by name, without `top_5` if it says nothing about the rows."""
+        values: dict[str, float | None] = asdict(self)
+        if self.top_5 is None and self.accuracy is not None:
+            del values["top_5"]
+        return values
 
 
 class MulticlassMetrics(SummedState):
     """Sums over rows, by weight: whose class ranks first, or among the first five; log losses.
+
+    If the target has at most five classes, each row adds -1 to `among_top`.
 
     >>> import numpy as np
     >>> MulticlassMetrics(2, np.array([2.0, 1.0, 2.0, 1.5])).compute().accuracy
@@ -47,16 +54,17 @@ class MulticlassMetrics(SummedState):
     __slots__ = ()
 
     @staticmethod
-    def of_rows(place: Any, losses: Any) -> tuple[Any, ...]:
+    def of_rows(place: Any, losses: Any, num_classes: int) -> tuple[Any, ...]:
         """Return what each row adds to each of `SUMS`, without its weight.
 
-        The arguments are tensors, each `[rows]`: `place`, the number of classes that rank before
-        the row's own class, and the log losses.
+        The first arguments are tensors, each `[rows]`: `place`, the number of classes that rank
+        before the row's own class, and the log losses.
         """
-        return 1.0, place == 0, place < TOP_K, losses
+        return 1.0, place == 0, place < TOP_K if num_classes > TOP_K else -1.0, losses
 
     def compute(self) -> MulticlassReport:
         weight, right, among_top, log_loss = self.sums.tolist()
         if not weight:
             return MulticlassReport(None, None, None)
-        return MulticlassReport(right / weight, among_top / weight, log_loss / weight)
+        top_5 = among_top / weight if among_top >= 0 else None
+        return MulticlassReport(right / weight, top_5, log_loss / weight)

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,6 +29,7 @@ from distrain.predict.prediction import PredictRequest, check_kept, check_reques
 from distrain.predict.raw_rows import (
     TRAINED_ON,
     RawOptions,
+    columns_of_classes,
     has_trained_on,
     rows_for_model,
     table_is_raw,
@@ -82,7 +83,8 @@ def score_rows(
         return _score_files(model_dir, files, keep, raw)
     saved, on = model_for_worker(str(model_dir), "auto")
     if isinstance(rows, list) and not rows:
-        return pa.table({ROW_NUMBER: pa.array([], pa.int64())} | _no_scores(saved, on, keep))
+        none = _no_scores(saved, on, keep, columns_of_classes(model_dir, saved))
+        return pa.table({ROW_NUMBER: pa.array([], pa.int64())} | none)
     table = table_of(rows)
     if not table_is_raw(table, saved, raw.is_raw):
         return _score_prepared(model_dir, table, keep)
@@ -91,13 +93,13 @@ def score_rows(
         with _file_of(table) as file:
             return _score_files(model_dir, (file,), keep, raw).drop_columns([FILE])
     check_kept(keep, saved, is_raw=True)
-    pieces = []
+    classes, pieces = columns_of_classes(model_dir, saved, tables.features), []
     with _errors_name_rows(_GIVEN):
         check_named("--keep", keep, table.column_names, _GIVEN)
         for first in range(0, max(1, table.num_rows), _AT_ONCE):
             with _rows_from(first):
                 made = tables.of_rows(table.slice(first, _AT_ONCE), _GIVEN)
-            pieces.append(pa.table(scores_of_prepared(saved, on, made)))
+            pieces.append(pa.table(scores_of_prepared(saved, on, made, classes)))
     columns: dict[str, Any] = {ROW_NUMBER: np.arange(table.num_rows)}
     columns |= {name: table[name] for name in keep}
     scores = pa.concat_tables(pieces)
@@ -169,29 +171,35 @@ def _score_files(
 def _score_prepared(model_dir: Path | str, table: pa.Table, keep: Sequence[str]) -> pa.Table:
     with _file_of(table) as file, TemporaryDirectory(prefix="distrain-scores-") as folder:
         out, raw = str(Path(folder) / "scores.parquet"), RawOptions(is_raw=False)
-        check_request(PredictRequest(model_dir, (file,), out, tuple(keep), raw=raw))
-        score_file(str(model_dir), file, out, tuple((name, name) for name in keep), None)
+        checked = check_request(PredictRequest(model_dir, (file,), out, tuple(keep), raw=raw))
+        classes = columns_of_classes(model_dir, checked.saved)
+        kept = tuple((name, name) for name in keep)
+        score_file(str(model_dir), file, out, kept, None, classes=classes)
         return pq.read_table(out)
 
 
-def scores_of_prepared(saved: SavedModel, on: torch.device, made: pa.Table) -> dict[str, Any]:
-    """Return the score columns of prepared rows, by name (see `score_columns`)."""
+def scores_of_prepared(
+    saved: SavedModel, on: torch.device, made: pa.Table, classes: Mapping[str, pa.Array]
+) -> dict[str, Any]:
+    """Return the score columns of prepared rows, by name; `classes` as for `score_columns`."""
     model, scores, at_once = saved.model, [], ROWS_AT_ONCE[on.type]
     for first in range(0, max(1, made.num_rows), at_once):
         batch = _batch_of(made.slice(first, at_once), saved).to(on)
         with torch.no_grad():
             scores.append(side_by_side(model.scores(batch)).cpu())
-    return score_columns(model.task.targets, torch.cat(scores))
+    return score_columns(model.task.targets, torch.cat(scores), classes)
 
 
-def _no_scores(saved: SavedModel, on: torch.device, keep: Sequence[str]) -> dict[str, Any]:
+def _no_scores(
+    saved: SavedModel, on: torch.device, keep: Sequence[str], classes: Mapping[str, pa.Array]
+) -> dict[str, Any]:
     inputs = saved.model.inputs
     lists = {name: pa.list_(pa.int32()) for name in inputs.list_names}
     lists |= {name: pa.list_(pa.float32()) for name in inputs.number_names}
     types = dict.fromkeys(inputs.categorical_names, pa.int32())
     types |= dict.fromkeys(inputs.continuous_names, pa.float32())
     made = pa.schema([*types.items(), *lists.items()]).empty_table()
-    return dict.fromkeys(keep, pa.nulls(0)) | scores_of_prepared(saved, on, made)
+    return dict.fromkeys(keep, pa.nulls(0)) | scores_of_prepared(saved, on, made, classes)
 
 
 def _batch_of(made: pa.Table, saved: SavedModel) -> Batch:

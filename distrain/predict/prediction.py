@@ -22,6 +22,7 @@ from distrain.predict.raw_rows import (
     RawOptions,
     RawRows,
     check_same_workflow,
+    columns_of_classes,
     files_to_score,
     taken_for_prepared,
     workflow_for,
@@ -139,8 +140,9 @@ def predict(
         settings = (rows_to_score.keep, request.batch_rows, request.device)
         # This process has the model of the checks in its cache, under the name of the request.
         model = str(request.model_dir) if client is None else _absolute(request.model_dir)
+        classes = columns_of_classes(request.model_dir, checked.saved)
         arguments = [
-            (model, piece.file, target, *settings, piece.row_groups)
+            (model, piece.file, target, *settings, piece.row_groups, classes)
             for target, piece in tasks.items()
             if target not in finished_rows
         ]
@@ -351,7 +353,7 @@ def check_kept(keep: Sequence[str], saved: SavedModel, is_raw: bool) -> None:
 
     For raw rows, `file` and `row_number` are such names, too.
     """
-    names = score_names(saved.model.task.targets)
+    names = score_names(saved.model.task.targets, values=True)
     taken = {*names, *((FILE, ROW_NUMBER) if is_raw else ())} & {*keep}
     if taken:
         name = min(taken)

@@ -16,9 +16,11 @@ import pyarrow.parquet as pq
 from distrain.errors import DataError, InputError
 from distrain.formatting import command_line
 from distrain.loader.dataset import Dataset
+from distrain.models.heads.targets import Target
 from distrain.models.saved_model import SavedModel
 from distrain.prep.features.file_format import PARQUET, detect_format
 from distrain.schema.column import Tags
+from distrain.schema.criteo import LABEL
 from distrain.schema.files import find_schema_next_to
 from distrain.schema.schema import Schema
 from distrain.storage.inputs import PARQUET_SUFFIXES, InputFile, list_inputs, open_input
@@ -309,6 +311,42 @@ def features_of(model_dir: str | Path, saved: SavedModel) -> FeatureConfig | Non
     with suppress(DataError):
         return saved_features(workflow_for(model_dir, saved))
     return None
+
+
+def values_of_classes(features: FeatureConfig | None, target: Target) -> Sequence[Any] | None:
+    """Return the values of a target's classes, in order; `None` if only their numbers are known.
+
+    `features` is the features document of the model's data. A binary target that is 1 for the value
+    `yes` and 0 for all other values has the classes `not yes` and `yes`.
+    """
+    targets = {} if features is None else features.document.targets
+    prepared = targets.get(target.column or LABEL)
+    if prepared is None:
+        return None
+    if prepared.comparison is not None and target.kind == "binary":
+        key, compared = prepared.comparison
+        one = compared if key == "equals" else f"{key.replace('_', ' ')} {compared}"
+        return (f"not {one}" if prepared.otherwise is None else prepared.otherwise, one)
+    values = prepared.classes
+    return values if isinstance(values, tuple) and len(values) == target.classes else None
+
+
+def columns_of_classes(
+    model_dir: str | Path, saved: SavedModel, features: FeatureConfig | None = None
+) -> dict[str, pa.Array]:
+    """Return the values of the classes of each multiclass target whose values are known, by target.
+
+    Values of several types are returned as texts. `features` is the features document of the
+    model's data; `None` reads it if it is needed.
+    """
+    targets = [one for one in saved.model.task.targets if one.kind == "multiclass"]
+    features = features or (features_of(model_dir, saved) if targets else None)
+    found = {}
+    for target in targets:
+        if (values := values_of_classes(features, target)) is not None:
+            is_of_one_type = len(set(map(type, values))) == 1
+            found[target.name] = pa.array(values if is_of_one_type else [str(v) for v in values])
+    return found
 
 
 def has_trained_on(

@@ -1,6 +1,6 @@
 """Makes the score columns of a prediction, which depend on the kinds of a model's targets."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -15,17 +15,24 @@ _NAMES = {
     "regression": ("prediction",),
     "multiclass": ("class", "probability"),
 }
+_VALUE = "class_value"
 
 
-def score_names(targets: Sequence[Target]) -> tuple[str, ...]:
+def score_names(targets: Sequence[Target], *, values: bool = False) -> tuple[str, ...]:
     """Return the names of the score columns; with several targets they end in `_TARGET`.
+
+    With `values`, the columns of the values of classes are included.
 
     >>> score_names([Target("click")])
     ('logit', 'probability')
     >>> score_names([Target("click"), Target("price", kind="regression")])
     ('logit_click', 'probability_click', 'prediction_price')
     """
-    return tuple(name for target in targets for name in _names_of(target, targets))
+    with_values = [one for one in targets if values and one.kind == "multiclass"]
+    return (
+        *(name for target in targets for name in _names_of(target, targets)),
+        *(_name_of(_VALUE, target, targets) for target in with_values),
+    )
 
 
 def side_by_side(scores: Sequence[Tensor]) -> Tensor:
@@ -39,11 +46,14 @@ def side_by_side(scores: Sequence[Tensor]) -> Tensor:
     return torch.cat(columns, dim=1)
 
 
-def score_columns(targets: Sequence[Target], scores: Tensor) -> dict[str, pa.Array]:
+def score_columns(
+    targets: Sequence[Target], scores: Tensor, classes: Mapping[str, pa.Array]
+) -> dict[str, pa.Array]:
     """Return the score columns, by name, of scores that `side_by_side` returned.
 
     A binary target has a logit and a probability, a regression target a prediction, all float32. A
-    multiclass target has the most probable class, int32, and a list of all classes' probabilities.
+    multiclass target has the most probable class, int32, and a list of all classes' probabilities,
+    and last the value of the most probable class, if `classes` has the values of its classes.
     """
     values = scores if scores.dim() == 2 else scores[:, None]
     bounds = pairwise(np.append(0, np.cumsum([one.num_scores for one in targets])).tolist())
@@ -52,11 +62,18 @@ def score_columns(targets: Sequence[Target], scores: Tensor) -> dict[str, pa.Arr
         own = values[:, start:stop]
         columns = _classes(own) if target.kind == "multiclass" else _numbers(target, own[:, 0])
         columns_by_name |= zip(_names_of(target, targets), columns, strict=True)
+        if target.name in classes:
+            value = classes[target.name].take(columns[0])
+            columns_by_name[_name_of(_VALUE, target, targets)] = value
     return columns_by_name
 
 
 def _names_of(target: Target, targets: Sequence[Target]) -> list[str]:
-    return [name if len(targets) == 1 else f"{name}_{target.name}" for name in _NAMES[target.kind]]
+    return [_name_of(name, target, targets) for name in _NAMES[target.kind]]
+
+
+def _name_of(name: str, target: Target, targets: Sequence[Target]) -> str:
+    return name if len(targets) == 1 else f"{name}_{target.name}"
 
 
 def _numbers(target: Target, scores: Tensor) -> list[pa.Array]:

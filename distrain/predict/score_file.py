@@ -1,6 +1,6 @@
 """The tasks of a prediction: score a file or a piece of it, and join a file's scored pieces."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import lru_cache
 from pathlib import Path
@@ -45,6 +45,7 @@ def score_file(
     batch_rows: int | None,
     device: str = "auto",
     row_groups: Sequence[int] | None = None,
+    classes: Mapping[str, pa.Array] | None = None,
 ) -> int:
     """Write the scores of each row, and the columns to keep, to a parquet file, in row order.
 
@@ -57,6 +58,7 @@ def score_file(
         keep: Pairs of a column's name in `target` and its name in `source`.
         batch_rows: Rows scored at once; `None` chooses by device.
         row_groups: The indices of the row groups to score; `None` scores all.
+        classes: The values of classes, as for `score_columns`.
 
     Returns:
         The number of rows in `target`.
@@ -79,7 +81,7 @@ def score_file(
         loader.epoch(0) as batches,
     ):
         for values in in_turn(_scores(saved, on, batches)):
-            scores = score_columns(targets, values)
+            scores = score_columns(targets, values, classes or {})
             beside = next(kept, None)
             held = {} if beside is None else {name: beside[c] for name, c in keep}
             pending.append(pa.table(held | scores))

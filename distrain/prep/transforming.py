@@ -174,8 +174,8 @@ class RawTables:
         features = saved_features(folder) or FeatureConfig.built_in(
             self.workflow, TextLayout(), False, ()
         )
-        self._features = replace(features, unlabeled=not labeled)
-        self._document = None if self._features.as_is else self._features.document
+        self.features = replace(features, unlabeled=not labeled)
+        self._document = None if self.features.as_is else self.features.document
         self._files: dict[str | None, TableFile] = {}  # by file identity
         self._loaded: Workflow | None = None
         self._lock = threading.Lock()
@@ -225,20 +225,20 @@ class RawTables:
 
     @property
     def _inputs(self) -> tuple[str, ...]:
-        return self.columns if self._document is None else self._features.inputs
+        return self.columns if self._document is None else self.features.inputs
 
     def _file(self, path: str) -> TableFile:
         key = path if is_remote(path) else file_identity(path)
         if key not in self._files:
-            file = table_file_of(path, self._features)
+            file = table_file_of(path, self.features)
             if file.is_text:
                 raise DataError(
                     "raw training rows are read from parquet, but this is text",
                     where={"file": path},
                     hint="Prepare it with `distrain prep`, or write it as parquet.",
                 )
-            if self._features.as_is:
-                self.workflow.check_category_types(file.category_types(self._features))
+            if self.features.as_is:
+                self.workflow.check_category_types(file.category_types(self.features))
             self._files[key] = file
         return self._files[key]
 
@@ -278,9 +278,9 @@ class RawTables:
             table = with_words_as_numbers(table, numbers)
             table = table.select([name for name in self._inputs if name in table.column_names])
         types = {field.name: field.type for field in table.schema}
-        file = rows_in_memory(name, types, self._features)
-        if self._features.as_is:
-            self.workflow.check_category_types(file.category_types(self._features))
+        file = rows_in_memory(name, types, self.features)
+        if self.features.as_is:
+            self.workflow.check_category_types(file.category_types(self.features))
         if self._document is not None:
             part = Part(name, (0,), table.num_rows, name)
             table = staged_rows(table, self._task(file, part), may_drop=True)
@@ -293,13 +293,13 @@ class RawTables:
     def _task(self, file: TableFile, part: Part) -> StagingTask:
         holds = self.workflow.record.get(HOLDS, {}).items()
         fitted = {name: "lists" for name, kind in holds if kind.startswith(LISTS_OF)}
-        shapes = fitted | file.shapes(self._features)
+        shapes = fitted | file.shapes(self.features)
         lists = frozenset(name for name, shape in shapes.items() if shape == "lists")
-        sides = side_tables(self._features.document.joins)
+        sides = side_tables(self.features.document.joins)
         digests = tuple(side.digest for side in sides)
         return StagingTask(
-            *(file, part, self._features, lists, False, 0, "", digests),
-            **self.workflow.reading(self._features.document.format.null_values),
+            *(file, part, self.features, lists, False, 0, "", digests),
+            **self.workflow.reading(self.features.document.format.null_values),
         )
 
     def _with_vocabularies(self) -> Workflow:

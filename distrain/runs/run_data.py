@@ -2,13 +2,14 @@
 
 import fcntl
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from distrain.jobs.job_view import Record, record_of_model
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.job import JobSpec
+from distrain.jobs.target_names import own_name, with_own_name
 from distrain.runs.attempts import EARLIER, read_attempts, records_of
 from distrain.runs.finish_run import current_summary
 from distrain.runs.records.merging import add_up, stall_pct
@@ -134,6 +135,17 @@ def read_run_data(root: Path) -> RunData:
     at_work = _is_locked(paths.run) or _is_locked(newest) or is_served
     state = str(summary.get("state", BROKEN_OFF))
     return RunData(root, run, spec, records, summary, RUNNING if at_work else state)
+
+
+def read_run_to_show(root: Path) -> RunData:
+    """Return a run's data for display: the target `label` gets its name in the raw table."""
+    data, name = read_run_data(root), own_name(RunPaths(root).model)
+    records = (replace(one, targets=with_own_name(one.targets, name)) for one in data.records)
+    summary = {
+        key: with_own_name(value, name) if key == "targets" else value
+        for key, value in data.summary.items()
+    }
+    return replace(data, records=tuple(records), summary=summary)
 
 
 def _is_locked(path: Path) -> bool:

@@ -7,8 +7,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
 
+from distrain.client.credentials import xdg_folder
 from distrain.errors import InputError
 from distrain.jobs.addresses import is_loopback
+from distrain.jobs.spec.explain import unknown_key
 from distrain.jobs.spec.paths import with_home
 from distrain.service.profiles import (
     NAME_PATTERN as NAME_PATTERN,
@@ -142,9 +144,10 @@ class Settings(BaseSettings):
     )
 
     data_dir: AbsolutePath = Field(
-        default_factory=lambda: Path.home() / ".local" / "share" / "distrain" / "serve",
+        default_factory=lambda: xdg_folder("XDG_DATA_HOME", ".local/share") / "distrain" / "serve",
         description="The folder of the SQLite file, the state of started clusters and, by "
-        "default, the run folders.",
+        "default, the run folders. Default: `~/.local/share/distrain/serve`, or below "
+        "`XDG_DATA_HOME`.",
     )
     database_url: str | None = Field(
         None, description="`postgresql://...`; null: SQLite in `data_dir`."
@@ -260,7 +263,7 @@ def _mistakes(error: ValidationError | SettingsError, file: Path | None) -> Inpu
         place = ".".join(map(str, mistake["loc"])) or "settings"
         text = mistake["msg"].removeprefix("Value error, ")
         if mistake["type"] == "extra_forbidden":
-            text = "unknown key"
+            text = unknown_key(mistake["loc"], Settings)
         lines.append(f"{place}: {text}")
     return InputError(
         "\n".join(lines),

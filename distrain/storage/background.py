@@ -53,7 +53,7 @@ class BackgroundWriter:
             work()
 
 
-class BoundedQueue(Generic[Item]):
+class LossyQueue(Generic[Item]):
     """A bounded queue of items that a `BackgroundWriter` writes.
 
     If the waiting items exceed `limit_bytes`, the oldest are dropped, except the first and the

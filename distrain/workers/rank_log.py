@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from distrain.jobs.run_paths import log_end, log_part
 from distrain.runs.log_bytes import gap_note, log_pieces, log_size
-from distrain.storage.background import BackgroundWriter, BoundedQueue
+from distrain.storage.background import BackgroundWriter, LossyQueue
 
 KEPT_BYTES = 64 * 2**20  # bytes kept of a log's beginning, and as many of its end
 WAITING_BYTES = 64 * 2**20  # bytes that may wait for a slow filesystem
@@ -125,7 +125,7 @@ class RankLogWriter:
     def __init__(self, path: Path, writer: BackgroundWriter):
         self._path = path
         self._writer = writer
-        self._inbox = BoundedQueue[bytes](writer, WAITING_BYTES, self._take)
+        self._inbox = LossyQueue[bytes](writer, WAITING_BYTES, self._take)
         self._file: BoundedLog | None = None
         self._error: OSError | None = None
         self._last_bytes = bytearray()

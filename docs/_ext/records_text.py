@@ -13,8 +13,7 @@ from typing import Any
 from markdown_pieces import code, table
 
 from distrain import client, errors
-from distrain.cli.interrupts import INTERRUPTED, TERMINATED
-from distrain.errors import DistrainError
+from distrain.errors import INTERRUPTED, TERMINATED, DistrainError
 from distrain.jobs.events import EVENT_TYPES, PHASES
 from distrain.jobs.job_view import JobView
 from distrain.jobs.reasons import Reason

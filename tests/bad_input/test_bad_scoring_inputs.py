@@ -18,6 +18,6 @@ def test_evaluate_names_the_culprit(
 ) -> None:
     file = prepared / "valid" / "part-0.parquet"
     damage.inflict(file)
-    done = tell(capsys, "evaluate", model, file)
+    done = tell(capsys, "evaluate", model, file, "--quiet")
     assert_one_screen(done, 1, file, *damage.culprits)
     assert done.stdout == ""

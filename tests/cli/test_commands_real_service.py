@@ -21,8 +21,10 @@ from waiting import until
 from distrain.cli.jobs.service_connection import default_server
 from distrain.cli.main import cli
 from distrain.cli.runs.logs import lines_of
+from distrain.client.client import Client
 from distrain.client.credentials import servers_file
 from distrain.errors import DistrainError
+from distrain.jobs.api_answers import Cluster
 from distrain.jobs.states import JobState
 from distrain.service.values import Role
 
@@ -68,6 +70,31 @@ def refused(code: int, *words: object, **more: Any) -> DistrainError:
     assert isinstance(error, DistrainError), error
     assert error.exit_code == code, error
     return error
+
+
+@pytest.mark.parametrize(
+    ("details", "is_noted"),
+    [
+        ({"workers": {"usable": 1}}, True),
+        ({"workers": {"usable": 2}}, False),
+        ({"workers": None}, False),  # no report yet
+        ({"workers": {"usable": 0}, "starting": "for 3 s"}, False),
+        ({"workers": {"usable": 0}, "wanted_workers": 2}, False),
+    ],
+)
+def test_a_job_with_more_ranks_than_workers_is_noted_at_its_submission(
+    service: LiveService,
+    spec_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    details: dict[str, Any],
+    is_noted: bool,
+) -> None:
+    with Client() as client:
+        cluster = client.clusters()[0].name
+    monkeypatch.setattr(Client, "clusters", lambda _: (Cluster(name=cluster, details=details),))
+    done = run("submit", spec_file, "--set", "resources.num_ranks=2")
+    assert done.exit_code == 0
+    assert ("2 workers" in done.stderr) == is_noted
 
 
 def test_a_job_from_its_submission_to_its_clone(service: LiveService, spec_file: Path) -> None:
@@ -168,7 +195,10 @@ def test_login_checks_the_token_and_keeps_it_out_of_sight(
     assert token not in done.output
     before = servers_file().read_text()
     assert (default_server(), token in before) == (service.url, True)
-    assert "dtr_wrong" not in str(refused(77, "login", service.url, input="dtr_wrong\n"))
+    wrong = refused(77, "login", service.url, input="dtr_wrong\n")
+    assert "dtr_wrong" not in str(wrong)
+    assert "token create" in (wrong.hint or "")
+    assert "Authorization" not in (wrong.hint or ""), "a header is not what to try next"
     for place in ("http://10.0.0.5:8686", "tcp://10.0.0.5:8786", service.url):
         assert isinstance(run("login", place, input="").exception, DistrainError), place
     assert servers_file().read_text() == before
@@ -285,7 +315,7 @@ def test_a_command_that_is_not_answered_can_be_repeated_with_the_id(
         job_id = paths[0].rpartition("/")[2]
         assert job_id in printed
         good(*words, "--id", job_id)
-    assert paths == [f"/v1/jobs/{job_id}"] * 2
+    assert paths == [*[f"/v1/jobs/{job_id}"] * 2, "/v1/clusters"]
 
 
 def test_the_example_of_the_page_about_the_client(

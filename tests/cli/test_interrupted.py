@@ -10,7 +10,7 @@ import pytest
 from small_jobs import CARDINALITIES, write_prepared
 from waiting import until
 
-from distrain.cli.interrupts import INTERRUPTED, TERMINATED
+from distrain.errors import INTERRUPTED, TERMINATED
 from distrain.jobs.spec import MlpSpec
 from distrain.models import build_model
 from distrain.models.saved_model import save_model

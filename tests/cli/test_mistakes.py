@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from distrain.cli.main import cli
+from distrain.cli.main import cli, main
 from distrain.cli.training import demo
 from distrain.errors import DataError, OutputError, SpecError
 from distrain.jobs.spec import load_spec
@@ -61,6 +61,25 @@ def test_mistakes_on_the_command_line_are_usage_errors(
         assert result.exit_code == 2, (line, result.output)
         option = next((word for word in reversed(line.split()) if word.startswith("--")), "")
         assert option in result.stderr, (line, result.stderr)
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("train x.csv --label y", "--target"),
+        ("train x.csv --target y --epochs 3", "--set train.epochs="),
+        ("tune job.yaml --learning-rate 1", "--set train.optimizer.lr="),
+        ("submit job.yaml --num-ranks=2", "--set resources.num_ranks="),
+        ("evaluate m x --epochs 3", None),
+    ],
+)
+def test_an_option_of_another_name_is_suggested(
+    line: str, meant: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(shlex.split(line))
+    told = capsys.readouterr().err
+    assert meant in told if meant else "--set" not in told
 
 
 def test_a_run_without_a_saved_model_says_so(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from scripted_service import Reply, ScriptedService, Seen
 from waiting import until
 
-from distrain.cli.interrupts import TERMINATED
+from distrain.errors import TERMINATED
 
 ROWS, COLUMNS = 24, 80
 # The terminal becomes the one of a session of its own, as a shell does it.

@@ -70,3 +70,18 @@ def test_make_targets_in_the_docs_exist(sources):
     named = {t for text in sources.values() for t in re.findall(r"`make ([a-z-]+)`", text)}
     named |= {t for text in sources.values() for t in re.findall(r"^\$ make ([a-z-]+)", text, re.M)}
     assert {"demo", "test", "check"} <= named <= targets
+
+
+def test_no_page_writes_to_the_same_place_twice(sources):
+    """A reader types a page from top to bottom, in one folder."""
+    for page, text in sources.items():
+        written = set()
+        for name, *rest in typed_commands(text):
+            command = cli.get_command(click.Context(cli), name)
+            context = click.Context(command, info_name=name)
+            values, _, _ = command.make_parser(context).parse_args(args=list(rest))
+            default = "job.yaml" if name == "init" else None
+            for place in {values.get("out") or default, values.get("run_dir")} - {None}:
+                place = str(place).rstrip("/")
+                assert place not in written or values.get("overwrite"), (page, name, place)
+                written.add(place)

@@ -507,3 +507,30 @@ def test_a_resumed_run_shows_no_other_validation_as_that_of_its_model():
     assert [line for line in lines if "before the refit" in line] == []
     reporter.show(replace(ended, model_step=120))
     assert any("step 120, before the refit" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ({"label": "y"}, "target="),
+        ({"epochs": 3}, "train.epochs"),
+        ({"lr": 3}, "train.optimizer.lr"),
+        ({"nonsense": 3}, "nonsense"),
+    ],
+)
+def test_an_argument_of_another_name_is_a_type_error_with_the_own_name(given, meant):
+    with pytest.raises(TypeError, match=meant):
+        distrain.fit("rows.csv", **given)
+
+
+@pytest.mark.parametrize("is_configured", [False, True])
+def test_progress_is_printed_unless_logging_is_configured(
+    monkeypatch, capsys, caplog, is_configured
+):
+    caplog.set_level("INFO", logger="distrain")
+    monkeypatch.setattr(logging.Logger, "hasHandlers", lambda _: is_configured)
+    default_progress().say("inferring the columns")
+    assert (capsys.readouterr().err == "", caplog.messages == []) == (
+        is_configured,
+        not is_configured,
+    )

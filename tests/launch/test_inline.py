@@ -11,9 +11,8 @@ from click.testing import CliRunner
 from loaded_scripts import run_script
 from small_jobs import make_spec, small_document, write_prepared
 
-from distrain.cli.interrupts import INTERRUPTED, TERMINATED
 from distrain.cli.main import cli
-from distrain.errors import OutputError, Terminated
+from distrain.errors import INTERRUPTED, TERMINATED, OutputError, Terminated
 from distrain.jobs.events import CheckpointSaved
 from distrain.jobs.job_view import JobView
 from distrain.jobs.run_paths import RunPaths

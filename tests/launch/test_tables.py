@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from contextlib import ExitStack, contextmanager
@@ -21,7 +22,7 @@ from waiting import until
 
 import distrain
 from distrain.cli.models.evaluate import command as evaluate
-from distrain.cli.runs.report import command as report
+from distrain.cli.runs.report import command as report, compare
 from distrain.cli.training.train import command
 from distrain.errors import DataError, DistrainError, InputError, OutputError, SpecError
 from distrain.jobs.spec import load_spec
@@ -111,6 +112,26 @@ def test_every_form_of_a_table_gives_the_same_rows_and_is_prepared_once(
     assert any(name.startswith("at_") for name in expected.column_names)
     for name, job in jobs.items():
         assert rows_of(job).equals(expected), name
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (("train.epochs=1",), r"\bmlp, 1 epoch,"),
+        (("train.epochs=2", "train.early_stopping=null"), r"\b2 epochs,"),
+        (("train.optimizer.lr=0.5",), r" 0\.5$"),
+        (("model.kind=dcn_v2", "train.max_steps=7"), r"\bdcn_v2\b.*\b7 steps\b"),
+        (("train.epochs=auto", "train.global_batch_size=auto"), r"\b15 epochs\b.*\b32 rows\b"),
+    ],
+)
+def test_the_decision_about_the_model_has_the_values_that_overrides_set(
+    table, tmp_path, overrides, expected
+):
+    request = TableRequest(
+        table, tmp_path, UserChoices(("bought",)), model="mlp", overrides=overrides
+    )
+    (line,) = [one for one in job_of_table(request, print).decisions if one.startswith("model: ")]
+    assert re.search(expected, line), line
 
 
 MAKER = """
@@ -296,7 +317,9 @@ def test_results_name_the_target_by_its_column(table, tmp_path):
     evaluated = CliRunner().invoke(evaluate, [str(root), rows], catch_exceptions=False)
     reported = CliRunner().invoke(report, [str(root)], catch_exceptions=False)
     assert trained.exit_code == evaluated.exit_code == reported.exit_code == 0
-    shown = (trained.output, evaluated.output, repr(distrain.Run(root)))
+    copy = shutil.copytree(root, tmp_path / "copy")
+    compared = CliRunner().invoke(compare, [str(root), str(copy)], catch_exceptions=False)
+    shown = (trained.output, evaluated.output, compared.output, repr(distrain.Run(root)))
     for text in (*shown, (root / "report.html").read_text()):
         assert "price" in text
         assert not re.search(r"\blabel\b[ :<]*(RMSE|rmse|/th)", text)
@@ -438,26 +461,32 @@ def test_classes_are_the_values_of_the_target(table, tmp_path, values):
     )  # fmt: skip
     assert run.classes.tolist() == sorted(values)
     scores = run.predict(table)
-    assert (run.classes[scores["class"]] == target).mean() > 0.6
+    assert (scores["class_value"] == target).mean() > 0.6
+    assert scores["class_value"].tolist() == run.classes[scores["class"]].tolist()
     assert np.array_equal(run.predict_proba(table).argmax(axis=1), scores["class"])
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    assert run.predict(tmp_path / "rows.csv")["class_value"].equals(scores["class_value"])
+    assert run.predict([]).columns.tolist() == scores.columns.tolist()
+    with pytest.raises(DataError):
+        run.predict(table.assign(class_value=1), keep=["class_value"])
 
 
 @pytest.mark.parametrize(
-    ("values", "last"), [(["no", "yes"], "yes"), ([False, True], 1), ([3, 7], 7)]
+    ("values", "classes"),
+    [(["no", "yes"], ["no", "yes"]), ([False, True], [0, 1]), ([3, 7], [3, 7])],
 )
 def test_the_last_of_two_classes_is_the_value_whose_probability_is_predicted(
-    table, tmp_path, values, last
+    table, tmp_path, values, classes
 ):
     goal = np.array(values)[(table["price"] > 20).astype(int)]
     run = distrain.fit(
         table.assign(bought=goal), target="bought", run_dir=tmp_path / "run", valid=False,
         overrides={"train.epochs": 10, "train.optimizer.lr": 0.05},
     )  # fmt: skip
-    first, found = run.classes.tolist()
-    assert (found, first != found) == (last, True)
+    assert run.classes.tolist() == classes
     chances = run.predict_proba(table)
     assert chances.shape == (ROWS, 2)
-    assert ((chances[:, 1] > 0.5) == (goal == found)).mean() > 0.9
+    assert ((chances[:, 1] > 0.5) == (goal == classes[1])).mean() > 0.9
     assert run.evaluate(table.assign(bought=goal)).auc > 0.95
 
 

@@ -145,6 +145,16 @@ def test_classes_are_scikit_learns(random, weighted):
     assert found.log_loss == pytest.approx(loss, rel=1e-9)
 
 
+@pytest.mark.parametrize("classes", [3, 5, 6])
+def test_the_best_five_of_up_to_five_classes_are_no_metric(random, classes):
+    labels = random.integers(0, classes, 100)
+    logits = random.normal(0, 1, (100, classes))
+    found = counted("multiclass", logits, labels)
+    report = found.merge(found).compute()
+    assert ("top_5" in report.figures()) == (report.top_5 is not None) == (classes > 5)
+    assert report.accuracy == pytest.approx((logits.argmax(1) == labels).mean())
+
+
 def test_weighted_clicks_are_scikit_learns(random):
     logits = random.normal(-2, 1.5, 30_000).astype(np.float32)
     labels = (random.random(len(logits)) < 1 / (1 + np.exp(-logits.astype(float)))).astype(int)

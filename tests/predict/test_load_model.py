@@ -56,7 +56,7 @@ def invoke(*words):
 def evaluated(*words):
     done = invoke("evaluate", *words, "--json")
     assert done.exit_code == 0, done.output
-    return json.loads(done.output)
+    return json.loads(done.stdout)
 
 
 def state(saved):

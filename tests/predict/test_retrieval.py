@@ -106,7 +106,7 @@ def test_the_commands(shop, tmp_path):
     arguments = [str(root / "model"), str(root / "rows"), "--items", str(root / "items"), "--json"]
     found = CliRunner().invoke(evaluate, [*arguments, "--top", "4", "--seen", "history"])
     assert found.exit_code == 0, found.output
-    told = json.loads(found.output)
+    told = json.loads(found.stdout)
     spread = CliRunner().invoke(
         evaluate, [*arguments, "--top", "4", "--seen", "history", "--workers", "2"]
     )

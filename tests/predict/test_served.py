@@ -270,7 +270,7 @@ def test_rows_that_predict_refuses_are_refused_by_column_and_row(
 def test_export_refuses_scores_that_are_not_those_of_predict(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    half = lambda _saved, _on, made: {"probability": [0.5] * len(made)}  # noqa: E731
+    half = lambda _saved, _on, made, _classes: {"probability": [0.5] * len(made)}  # noqa: E731
     monkeypatch.setattr(serving_folder, "scores_of_prepared", half)
     done = export(root, tmp_path / "x", "torch")
     assert isinstance(done.exception, DataError)

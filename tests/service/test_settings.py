@@ -1,5 +1,6 @@
 """What `serve.yaml`, the environment and options make of the service's settings."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,28 @@ def test_the_data_folder_is_absolute_wherever_it_comes_from(tmp_path, monkeypatc
     assert load_settings(data_dir=Path("data")).data_dir == tmp_path / "data"
     monkeypatch.setenv("DISTRAIN_SERVE_DATA_DIR", "data")
     assert load_settings().run_place("local") == str(tmp_path / "data" / "runs")
+
+
+def test_the_data_folder_is_below_the_users_folder_of_data(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_DATA_HOME", "relative, so ignored")
+    assert load_settings().data_dir == tmp_path / ".local/share/distrain/serve"
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "own"))
+    assert load_settings().data_dir == tmp_path / "own/distrain/serve"
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("retension: {jobs_days: 1}", "retention"),
+        ("listen: {prot: 1}", "port"),
+        ("clusters: {a: {url: 'http://h:1', run_rot: /runs}}", "run_root"),
+        ("jobs_days: 1", "retention.jobs_days"),
+    ],
+)
+def test_an_unknown_key_is_refused_with_the_most_similar_one(tmp_path, text, key):
+    with pytest.raises(InputError, match=f"'{re.escape(key)}'"):
+        load_settings(written(tmp_path, text))
 
 
 def test_a_home_of_nobody_is_refused(tmp_path, monkeypatch):

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 
-from distrain.storage.background import BackgroundWriter, BoundedQueue, in_thread
+from distrain.storage.background import BackgroundWriter, LossyQueue, in_thread
 
 
 def test_the_oldest_that_waits_makes_room_and_the_rest_keeps_its_order() -> None:
@@ -15,7 +15,7 @@ def test_the_oldest_that_waits_makes_room_and_the_rest_keeps_its_order() -> None
         assert gate.wait(20)
         taken.append((items, size_bytes, item))
 
-    inbox = BoundedQueue[str](writer, 10, take)
+    inbox = LossyQueue[str](writer, 10, take)
     inbox.put("being written", 9)
     assert began.wait(20)
     for item, size_bytes in (("a", 4), ("b", 4), ("c", 4), ("d", 3), ("very large", 99)):
@@ -40,9 +40,9 @@ def test_one_that_never_runs_empty_leaves_turns_to_others() -> None:
         if item < 100_000 and not enough.is_set():
             endless.put(item + 1, 1)
 
-    endless = BoundedQueue[int](writer, 10, take)
+    endless = LossyQueue[int](writer, 10, take)
     endless.put(0, 1)
-    other = BoundedQueue[str](writer, 10, lambda *_: enough.set())
+    other = LossyQueue[str](writer, 10, lambda *_: enough.set())
     other.put("report", 1)
     assert asyncio.run(writer.done(20))
     assert asyncio.run(writer.done(20))

@@ -13,10 +13,10 @@ from distrain.cli.interrupts import if_interrupted
 from distrain.cli.jobs.api_jobs import ApiJobs, job_json, pair
 from distrain.cli.jobs.service_connection import server_argument, service_at
 from distrain.cli.jobs.status_lines import progress_line, state_line
-from distrain.cli.output import print_answer, print_remark, print_result
+from distrain.cli.output import print_answer, print_remark, print_result, print_warning
 from distrain.client.client import Client
 from distrain.client.credentials import parse_address
-from distrain.client.errors import ServiceUnavailable
+from distrain.client.errors import ServiceError, ServiceUnavailable
 from distrain.errors import DistrainError, InputError, JobCancelled, JobError
 from distrain.jobs.api_answers import Job
 from distrain.jobs.reasons import Reason
@@ -83,7 +83,11 @@ class ServiceJobs(ApiJobs):
             hint=f"Its logs: distrain logs {end.id}{where}; {again}",
         )
 
-    print_cancelled = print_end
+    def print_cancelled(self, job: Job, end: Job) -> None:
+        """Print how a job ended after `cancel`, and raise as `print_end` does."""
+        if end.state == "cancelled":
+            print_result(f"job {end.id}: cancelled")
+        self.print_end(job, end)
 
     def follow(self, job: Job, _: Path | None = None) -> None:
         """Print a job's states and progress as they arrive, and how it ended.
@@ -162,6 +166,7 @@ class ServiceJobs(ApiJobs):
         how = self.how_to_follow(job.id)
         if_interrupted(f"job {job.id} {what} and continues without this command; {how}")
         (print_remark if waits or follows else print_result)(f"job {job.id} {what}")
+        self._note_missing_workers(job)
         if follows:
             self.follow(job)
         elif waits:
@@ -169,6 +174,19 @@ class ServiceJobs(ApiJobs):
         else:
             print_answer(server=self.client.address, job_id=job.id, job=job_json(job))
             print_remark(how)
+
+    def _note_missing_workers(self, job: Job) -> None:
+        """Print a note if the job's cluster has too few workers, and the service adds none."""
+        with suppress(ServiceError):
+            known = {cluster.name: cluster.details for cluster in self.client.clusters()}
+            details = known.get(job.cluster or "", {})
+            workers = (details.get("workers") or {}).get("usable", job.num_ranks)
+            grows = details.get("starting") or details.get("wanted_workers") is not None
+            if workers < job.num_ranks and not grows:
+                print_warning(
+                    f"note: the job waits: it needs {job.num_ranks} workers, and cluster "
+                    f"{job.cluster} has {workers}"
+                )
 
     def _check_data(self, spec: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
         """Have a worker check a job's data; print its notes, and raise an error for mistakes.

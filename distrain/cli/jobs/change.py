@@ -7,7 +7,8 @@ import click
 from distrain.cli.interrupts import if_interrupted
 from distrain.cli.jobs.choose_server import JobServer, id_option, job_options, wait_option
 from distrain.cli.options import json_option, overrides_option
-from distrain.cli.output import print_answer, print_result
+from distrain.cli.output import print_answer, print_remark, print_result
+from distrain.errors import JobCancelled
 
 
 @click.command("cancel")
@@ -23,9 +24,8 @@ def cancel(job: str, place: JobServer, waits: bool) -> None:
     JOB is a job's id, or its beginning. A job that has ended is not changed. `distrain resume JOB`
     continues a stopped job.
 
-    With --wait the exit code is the job's, as from `distrain train`: 103 if it was stopped, 0 if it
-    had succeeded before. Without it, 0 means that the scheduler or the service received the
-    request.
+    With --wait the exit code is 0 if the job was stopped, or had succeeded before, and 100 if it
+    failed. Without it, 0 means that the scheduler or the service received the request.
 
     \b
     Examples:
@@ -41,7 +41,11 @@ def cancel(job: str, place: JobServer, waits: bool) -> None:
         facts = jobs.cancel(target, why)
         if_interrupted(f"job {job_id} is still being stopped")
         if waits:
-            jobs.print_cancelled(target, jobs.wait(target))
+            try:
+                jobs.print_cancelled(target, jobs.wait(target))
+            except JobCancelled as stopped:  # as requested
+                if stopped.hint:
+                    print_remark(stopped.hint)
             return
     print_answer(job_id=job_id, asked=not target.is_final, **facts)
     ended = f" has ended already: {target.state}"

@@ -113,7 +113,7 @@ def jobs_table(jobs: "Sequence[Job]") -> "Table":
     from rich.text import Text
 
     figures = (figure.title.upper() for figure in shown_on("jobs"))
-    numbers = ("RANKS", "STEP", *figures, "VALID/TRAIN AUC", "AGE")
+    numbers = ("RANKS", "STEP", *figures, "AGE")
     whole = ("JOB", "WHY")  # ids, which other commands take, and reasons are never truncated
     columns = {
         heading: {
@@ -121,7 +121,7 @@ def jobs_table(jobs: "Sequence[Job]") -> "Table":
             "no_wrap": heading not in whole,
             "overflow": "fold" if heading in whole else "ellipsis",
         }
-        for heading in ("JOB", "NAME", "STATE", *numbers, "WHY")
+        for heading in ("JOB", "NAME", "STATE", *numbers[:-1], "VALID/TRAIN", "AGE", "WHY")
     }
     rows = (
         (*cells[:2], Text(job.state, STATE_STYLES.get(job.state, "")), *cells[3:])

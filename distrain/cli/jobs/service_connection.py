@@ -53,7 +53,9 @@ def service_at(address: str, for_s: float | None = None) -> "Iterator[Client]":
 def retry_printer(address: str, retries: "Retries") -> Callable[[str], None]:
     """Return a callback for `Client(on_retry=)`: prints the reason of a retry, each reason once."""
     reasons: set[str] = set()
-    how = f"retries for up to {retries.for_s:g} s; Ctrl-C stops it, --no-retry tries once"
+    has_option = NO_RETRY in click.get_current_context().meta  # `login` has not
+    once = ", --no-retry tries once" if has_option else ""
+    how = f"retries for up to {retries.for_s:g} s; Ctrl-C stops it{once}"
     if retries.most_tries == 1:
         how = "one try"
 

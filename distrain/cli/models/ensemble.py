@@ -78,6 +78,7 @@ def command(
     check_inputs_outside(out, [*folders, *data])
     check_data(data)
 
+    print_remark("loading the models")  # before imports, which take seconds
     import torch
 
     from distrain.predict.ensembling import ensemble_of, write_ensemble

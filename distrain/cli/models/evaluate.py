@@ -209,6 +209,7 @@ def command(
     _check_options(click.get_current_context())
     folder = find_model(model, checkpoint)
     check_data([*data, *(str(place) for place in (items, train) if place is not None)])
+    print_remark("loading the model")  # before imports, which take seconds
 
     import torch
 
@@ -229,11 +230,10 @@ def command(
     )
 
     torch.set_num_threads(threads)
-    console = progress_console()
     saved, place = open_model(folder), ScoringBackend(scheduler, workers, batch_size)
     group = group or (time_of_raw_rows(folder, saved) if by_day else None)
     with ExitStack() as stack:
-        progress = stack.enter_context(WorkProgress(console))
+        progress = stack.enter_context(WorkProgress(progress_console()))
         raw = RawOptions(is_raw, bad_lines == "skip", max_bad)
         dataset, group_column, prepared = stack.enter_context(
             rows_for_model(folder, saved, data, raw, place.check_raw, progress.show_prep, group)

@@ -151,6 +151,7 @@ def command(
     if items is not None:
         check_data([str(items)])
 
+    print_remark("loading the model")  # before imports, which take seconds
     from functools import partial
 
     from distrain.predict.load_model import open_model

@@ -16,7 +16,13 @@ from distrain.cli.models.models import (
     scoring_options,
 )
 from distrain.cli.options import PLACE, given_options, json_option, keep_option, workers_options
-from distrain.cli.output import print_answer, print_facts, print_result, progress_console
+from distrain.cli.output import (
+    print_answer,
+    print_facts,
+    print_remark,
+    print_result,
+    progress_console,
+)
 from distrain.cli.progress_bars import WorkProgress
 
 if TYPE_CHECKING:
@@ -88,6 +94,7 @@ def command(
     check_data(data)
     if not resume:
         check_output(out, overwrite)
+    print_remark("loading the model")  # before imports, which take seconds
 
     import torch
 

@@ -135,11 +135,11 @@ def compare(runs: tuple[Path, ...], out: Path | None) -> None:
       distrain compare runs/monday runs/tuesday runs/today --out week.html
     """
     from distrain.runs.report.comparison import compare as compared, write_comparison
-    from distrain.runs.run_data import read_run_data
+    from distrain.runs.run_data import read_run_to_show
 
     if len(runs) < 2:
         raise click.UsageError("Give two runs or more.")
-    data = [read_run_data(run) for run in runs]
+    data = [read_run_to_show(run) for run in runs]
     comparison = compared(data)
     console = result_console()
     _print(console, "outcome", comparison.names, comparison.outcomes)

@@ -25,7 +25,8 @@ def settings_options(function: Function) -> Function:
         "--data-dir",
         type=PATH,
         metavar="FOLDER",
-        help="The service's data folder. Default: ~/.local/share/distrain/serve.",
+        help="The service's data folder. Default: ~/.local/share/distrain/serve, or below "
+        "XDG_DATA_HOME.",
     )(function)
     return click.option(
         "--config",

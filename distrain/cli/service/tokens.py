@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from distrain.service.settings import Settings
     from distrain.service.store.people import Token
 
-SCOPES = ("read", "submit", "cancel", "admin")
+SCOPES = ("read", "submit", "cancel", "admin")  # `admin` last
 
 
 @click.group("token")
@@ -37,7 +37,7 @@ def token() -> None:
     "scopes",
     type=click.Choice(SCOPES),
     multiple=True,
-    help="A permission; may be repeated. Default: all permissions of its user.",
+    help="A permission; may be repeated. Default: read, submit and cancel; for an admin, all.",
 )
 @json_option("Print one JSON document.")
 def create(
@@ -48,6 +48,9 @@ def create(
     scopes: tuple[str, ...],
 ) -> None:
     """Create a token and print it once: the database stores only its hash.
+
+    `read`, `submit` and `cancel` are all that a user of jobs needs. With `admin`, the token can
+    also create tokens and, if the user's role allows it, set members and quotas.
 
     \b
     Examples:
@@ -60,7 +63,8 @@ def create(
     from distrain.service.access.sessions import new_token
     from distrain.service.values import Scope
 
-    wanted = frozenset(map(Scope, scopes or SCOPES))
+    default = SCOPES if user in settings.admins else SCOPES[:3]
+    wanted = frozenset(map(Scope, scopes or default))
     with open_database(settings) as store:
         made, text = new_token(store, user, label=label, days=days, scopes=wanted)
         note_change(store, "token.create", made.id, user=user)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from distrain.cli.options import PATH, POSITIVE, json_option, overrides_option, scheduler_option
-from distrain.cli.output import print_json, print_result, print_warning
+from distrain.cli.output import print_json, print_remark, print_result, print_warning
 from distrain.errors import DistrainError
 from distrain.formatting import byte_size
 
@@ -68,6 +68,7 @@ def command(
     """
     if ranks is not None:
         overrides = (*overrides, f"resources.num_ranks={ranks}")
+    print_remark("checking the job")  # before imports, which take seconds
     try:
         plan, notes = _plan(spec_file, overrides, memory_budget, scheduler)
     except DistrainError as error:

@@ -1,5 +1,8 @@
 """Finds differences between processes: GPUs, versions, folders, data and clocks; no I/O."""
 
+import errno
+import os
+import shlex
 from collections.abc import Iterator, Mapping
 
 from distrain.diagnostics.doctor.facts import (
@@ -160,6 +163,9 @@ def judge_folders(seen: ClusterFacts) -> Iterator[Finding]:
             user = seen.facts[places[0]].user if places[0] in seen.facts else "its user"
             fact = f"cannot write to {seen.run_root}: {trouble}"
             mend = f"Mount the shared filesystem there, and let {user} write to {seen.run_root}."
+            if trouble == os.strerror(errno.ENOENT):
+                create = shlex.join(["mkdir", "-p", seen.run_root])
+                mend = f"Create it, so that {user} can write there: {create}. Or mount it there."
             yield _of_workers("run root", places, fact, mend)
     yield from _apart(seen, writers)
     for place, folder in sorted(writers.items()):

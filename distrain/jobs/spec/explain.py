@@ -62,6 +62,14 @@ def explain_all(errors: Sequence[Any], root: type[BaseModel] = JobSpec) -> list[
     return [_explain(item, root) for item in kept]
 
 
+def unknown_key(loc: Sequence[Any], root: type[BaseModel]) -> str:
+    """Return the message for a key that a section lacks, if possible with a suggestion.
+
+    `loc` is the path of the key in a document of the model `root`.
+    """
+    return _unknown_key(str(loc[-1]), _followed(loc, root)[1])
+
+
 def _of_one_type(errors: Iterable[Any], root: type[BaseModel], depth: int = 0) -> list[Any]:
     """Return pydantic's errors; for a union, only those of the type that fits the value best.
 
@@ -129,7 +137,7 @@ def _explain(item: Any, root: type[BaseModel]) -> str:
     path = ".".join(_key(part) for part in keys)
     match item["type"]:
         case "extra_forbidden":
-            return f"{path}: {_unknown_key(str(item['loc'][-1]), place)}"
+            return f"{path}: {unknown_key(item['loc'], root)}"
         case "missing":
             return f"{path}: required, but missing"
         case "union_tag_not_found":
@@ -221,6 +229,20 @@ def _of_other_tools(key: str, allowed: list[str]) -> str:
         if path and name.partition(".")[0] in allowed:
             return f"; did you mean {name!r}?"
     return ""
+
+
+def spec_field(name: str) -> str | None:
+    """Return the path of the field of a job spec that has a name, also one of other tools.
+
+    `None` if there is none.
+
+    >>> spec_field("epochs"), spec_field("learning_rate"), spec_field("hidden"), spec_field("label")
+    ('train.epochs', 'train.optimizer.lr', 'model.hidden', None)
+    """
+    if path := _OTHER_TOOLS.get(name):
+        return f"train.{path}"
+    holding = (one for one in _keys_of(JobSpec) if name in _keys_below(_inside(JobSpec, one)))
+    return next((f"{section}.{name}" for section in holding), None)
 
 
 def _guess(text: str, allowed: list[str]) -> str:

@@ -242,7 +242,7 @@ class _ServedWorkflow:
 
     def _predicted(self, table: pa.Table) -> dict[str, list[Any]]:
         made = self._tables.of_rows(table, "the sample")
-        found = pa.table(scores_of_prepared(self._saved, torch.device("cpu"), made))
+        found = pa.table(scores_of_prepared(self._saved, torch.device("cpu"), made, {}))
         return {name: found[name].to_pylist() for name in found.column_names}
 
 

@@ -5,7 +5,6 @@ An *evaluation* is the output of `distrain evaluate --json`.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ from distrain.runs.report.markup import (
     verbatim,
 )
 from distrain.runs.report.outcome import outcome_rows
-from distrain.runs.run_data import BROKEN_OFF, RUNNING, RunData, read_run_data
+from distrain.runs.run_data import BROKEN_OFF, RUNNING, RunData, read_run_to_show
 from distrain.storage.outputs import atomic_file
 from distrain.version import __version__
 
@@ -60,7 +59,7 @@ def write_report(root: Path, out: Path, evaluation: Path | None = None) -> None:
         InputError: There is no run, or the file is not an evaluation.
         OutputError: The report cannot be written.
     """
-    data = _shown_data(root)
+    data = read_run_to_show(root)
     evaluated = () if evaluation is None else evaluation_sections(read_evaluation(evaluation), root)
     titles = {**metric_curves(data.records), **_FIGURE_TITLES}
     pictures = [
@@ -73,23 +72,12 @@ def write_report(root: Path, out: Path, evaluation: Path | None = None) -> None:
         partial.write_text(page(f"Run {data.name}", sections), encoding="utf-8")
 
 
-def _shown_data(root: Path) -> RunData:
-    """Return a run's data for display: the target `label` gets its name in the raw table."""
-    data, name = read_run_data(root), own_name(RunPaths(root).model)
-    records = (replace(one, targets=with_own_name(one.targets, name)) for one in data.records)
-    summary = {
-        key: with_own_name(value, name) if key == "targets" else value
-        for key, value in data.summary.items()
-    }
-    return replace(data, records=tuple(records), summary=summary)
-
-
 def write_curves(root: Path) -> list[Path]:
     """Draw `curves.png` of the run in `root`; return its path in a list, or [] without records.
 
     Raises `InputError` if there is no run.
     """
-    data = _shown_data(root)
+    data = read_run_to_show(root)
     if not data.records:
         return []
     path = RunPaths(root).curves

@@ -92,10 +92,10 @@ class Pass:
     def _ask(self) -> None:
         contact_s = self.memory.contact_s
         if contact_s is not None and self._passed_s(contact_s) > ALL_AFTER_S:
-            self.memory.ask_for_all()
+            self.memory.asks_for_all = True
         while True:
             try:
-                answer = self.world.changes(self.memory.epoch, self.memory.revision)
+                answer = self.world.changes(self.memory.known_epoch, self.memory.revision)
             except (Unreachable, Refused) as error:
                 self.memory.miss(error.message, self.now_s)
                 return

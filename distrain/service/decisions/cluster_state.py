@@ -33,13 +33,14 @@ class ClusterNow:
 class Memory:
     """The reconciler's memory of a cluster between passes, from its scheduler's answers.
 
-    `epoch` identifies the start of the scheduler's process. When it changes, the jobs are
-    forgotten; `None`: the next query is for all jobs.
+    `epoch` identifies the start of the scheduler's process; `None` before the first answer. When it
+    changes, the jobs are forgotten.
     """
 
     name: str
     epoch: str | None = None
     revision: int = 0
+    asks_for_all: bool = False  # whether the next answer replaces all jobs
     # by id: the jobs as the scheduler last reported them
     sightings: dict[str, SeenJob] = field(default_factory=dict)
     workers: Workers = field(default_factory=Workers)
@@ -58,10 +59,11 @@ class Memory:
     def update(self, answer: SchedulerAnswer, now_s: float) -> None:
         """Update this memory from the scheduler's `answer`, received at `now_s`.
 
-        If the scheduler's process is another one than before, its jobs are forgotten first.
+        If the scheduler's process is another one than before, or the query was for all jobs, the
+        known jobs are forgotten first.
         """
-        if answer.epoch != self.epoch:
-            self.epoch = answer.epoch
+        if answer.epoch != self.epoch or self.asks_for_all:
+            self.epoch, self.asks_for_all = answer.epoch, False
             self.sightings.clear()
             self.orphans.clear()
         self.revision, self.workers = answer.revision, answer.workers
@@ -72,9 +74,10 @@ class Memory:
             self._now(True, now_s)
             self.trouble = ""
 
-    def ask_for_all(self) -> None:
-        """Make the next query one for all jobs; its answer replaces the jobs in this memory."""
-        self.epoch = None
+    @property
+    def known_epoch(self) -> str | None:
+        """The epoch to query for changes since `revision`; `None` to query for all jobs."""
+        return None if self.asks_for_all else self.epoch
 
     def miss(self, trouble: str, now_s: float) -> None:
         """Record that the scheduler does not answer at `now_s`; `trouble` is the reason as text."""

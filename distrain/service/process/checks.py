@@ -15,6 +15,7 @@ from distrain.service.clusters.launcher import Scalable, SchedulerAddress
 from distrain.service.clusters.scheduler_client import SchedulerClient
 from distrain.service.decisions.world import Refused
 from distrain.service.settings import ClusterProfile, Settings
+from distrain.service.store.errors import NoTables
 from distrain.service.store.store import Store, open_store
 from distrain.storage.objects import Changed, Objects
 from distrain.storage.outputs import check_place
@@ -36,6 +37,8 @@ def check_service(settings: Settings) -> list[Check]:
         with open_store(settings, single=False) as store:
             service_id = store.service_id
             checks += _database(store)
+    except NoTables as error:  # before the first start
+        checks.append(_failed("database", error, CheckVerdict.NOTE))
     except DistrainError as error:
         away = isinstance(error, Unavailable)
         checks.append(_failed("database", error, CheckVerdict.AWAY if away else CheckVerdict.FAIL))

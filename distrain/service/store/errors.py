@@ -55,6 +55,10 @@ class SchemaDiffers(StoreError):
     """The database's tables are not those of this version of distrain."""
 
 
+class NoTables(SchemaDiffers):
+    """The database has no tables yet."""
+
+
 class DatabaseInUse(StoreError):
     """Another service uses the SQLite database."""
 

@@ -21,6 +21,7 @@ from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.models.kinds import EmbeddingsSpec
 from distrain.jobs.spec.tasks import INPUT_NAMES
 from distrain.jobs.spec.training import JUDGING_METRICS
+from distrain.metrics.multiclass import TOP_K
 from distrain.models.build import blueprint_of
 from distrain.models.embeddings.columns import TableColumn
 from distrain.models.embeddings.sharding.placing import COLLECTIVE_BYTES, plan_placements
@@ -31,7 +32,7 @@ from distrain.models.embeddings.sharding.table_bytes import (
     RowBytes,
     table_sizes,
 )
-from distrain.models.heads.targets import output_names
+from distrain.models.heads.targets import Target, output_names
 from distrain.models.heads.tasks import Task
 from distrain.schema.schema import Schema
 from distrain.train.planning.memory import kept_bytes
@@ -235,7 +236,12 @@ def _judging_metrics(task: Task) -> list[str]:
         main = task.metrics if targets[0].kind == "binary" else JUDGING_METRICS["binary"]
     # Retrieval has no metrics of binary targets, since it does not predict labels 0 and 1.
     judged = [one for one in targets if "auc" in main or one.kind != "binary"]
-    return [*main, *(f"{one.name}.{name}" for one in judged for name in JUDGING_METRICS[one.kind])]
+    return [*main, *(f"{one.name}.{name}" for one in judged for name in _metrics_of(one))]
+
+
+def _metrics_of(target: Target) -> list[str]:
+    few = target.kind == "multiclass" and target.classes <= TOP_K
+    return [name for name in JUDGING_METRICS[target.kind] if not (few and name == "top_5")]
 
 
 def _tables_limit(spec: JobSpec, device: torch.device | None) -> Limit | None:

@@ -142,7 +142,7 @@ class DeviceMetrics:
         own = x.gather(1, own_class)
         place = ((x > own) | ((x == own) & (classes < own_class))).sum(1)
         losses = x.logsumexp(1) - own[:, 0]
-        self._add(usable, mass.double(), MulticlassMetrics.of_rows(place, losses))
+        self._add(usable, mass.double(), MulticlassMetrics.of_rows(place, losses, self._classes))
 
     def _add(self, usable: Tensor, mass: Tensor, of_rows: Sequence[Tensor | float]) -> None:
         self._counts.add_(usable.sum())

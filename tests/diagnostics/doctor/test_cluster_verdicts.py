@@ -1,5 +1,7 @@
 """What the doctor makes of the facts of a cluster: each fault alone, without a cluster."""
 
+import errno
+import os
 from dataclasses import replace
 
 from wording import Wording
@@ -158,6 +160,11 @@ FAULTS: "list[tuple[str, tuple[ProcessPlace, ...], ClusterFacts]]" = [
     ("mistake clock", (SCHEDULER,), with_clock(SCHEDULER, Clock(9, 9.1))),
     ("mistake run root", (W2,), with_folder(W2, OTHER_FOLDER, missing=(W2,))),
     ("mistake run root", (W3,), with_folder(W3, UNWRITABLE)),
+    (
+        "mistake run root",
+        (W3,),
+        with_folder(W3, replace(UNWRITABLE, trouble=os.strerror(errno.ENOENT))),
+    ),
     ("warning run root", (HERE,), with_folder(HERE, UNWRITABLE)),  # a service may write the runs
     ("mistake run root", (HERE, W3),
      well(folders={**WELL.folders, HERE: UNWRITABLE, W3: UNWRITABLE})),

@@ -130,6 +130,22 @@ def test_what_retention_deletes_is_shown_before(prepared, tmp_path):
     assert (folder.parent / kept.id).exists()  # it waits again
 
 
+def test_a_token_cannot_administer_unless_its_user_is_an_admin_or_it_is_asked_for(prepared):
+    for user in ("alice", "operator"):
+        prepared("token", "create", "--user", user)
+    prepared("token", "create", "--user", "carol", "--scope", "admin")
+    tokens = json.loads(prepared("token", "list", "--json"))
+    scopes = {token["user"]: set(token["scopes"]) for token in tokens}
+    assert scopes["alice"] == {"read", "submit", "cancel"}
+    assert scopes["operator"] == scopes["alice"] | {"admin"}
+    assert scopes["carol"] == {"admin"}
+
+
+def test_check_passes_before_the_first_start(run):
+    checks = {found["name"]: found for found in json.loads(run("check", "--json"))}
+    assert (checks["data_dir"]["verdict"], checks["database"]["verdict"]) == ("note", "note")
+
+
 def test_check_says_what_to_mend(prepared, tmp_path):
     checks = {found["name"]: found for found in json.loads(prepared("check", "--json"))}
     assert {found["verdict"] for found in checks.values()} == {"ok", "note"}

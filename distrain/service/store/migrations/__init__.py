@@ -13,7 +13,7 @@ from sqlalchemy import Connection, insert, select, text
 
 from distrain.service.store import tables
 from distrain.service.store.engine import Database
-from distrain.service.store.errors import SchemaDiffers, translated
+from distrain.service.store.errors import NoTables, SchemaDiffers, translated
 
 _ADVISORY_LOCK = 0x64697374  # an arbitrary number; advisory locks have no names
 _SERVICE_ID = "service_id"
@@ -66,7 +66,7 @@ def check(db: Database) -> None:
         return
     _refuse_unknown(db, revision)
     if revision is None:
-        raise SchemaDiffers(
+        raise NoTables(
             "the database has no tables yet",
             where={"database": db.where},
             hint="If the service uses another database, pass its --config or --data-dir. "
