@@ -223,7 +223,7 @@ def tls_options(function: Function) -> Function:
 
 
 _TLS_OPTIONS = (
-    ("--tls-ca-file", "ca-file", "For a scheduler at tls://: PEM file of the cluster's authority."),
+    ("--tls-ca-file", "ca-file", "For a scheduler at tls://: PEM file of the cluster's CA."),
     ("--tls-cert", "client.cert", "PEM file of the client certificate for that scheduler."),
     ("--tls-key", "client.key", "PEM file of that certificate's key."),
 )

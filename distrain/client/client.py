@@ -158,7 +158,7 @@ class Client(JobCalls, FileCalls):
         address: `https://HOST`, `http://127.0.0.1:PORT` or `unix:/PATH`. Default: the environment's
             DISTRAIN_SERVER, or the address of `distrain login`.
         token: Default: DISTRAIN_TOKEN, or the token of `distrain login`.
-        ca_file: PEM file of the authority that signed the service's certificate.
+        ca_file: PEM file of the CA that signed the service's certificate.
         plain_http: Allow sending the token over http:// to another machine.
         retries: How long to retry.
         on_retry: Called with the reason before each pause, and by another thread if a response is

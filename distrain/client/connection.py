@@ -275,8 +275,8 @@ def _unavailable(
         hint += " With TLS it begins with https://."
     if not call.repeats and not isinstance(error, UNSENT):
         hint = "The request may have been carried out: check before you repeat it."
-    authority = "`distrain login --ca-file FILE ADDRESS` or DISTRAIN_CA_FILE"
-    hint = certificate_hint(error, authority) or hint
+    ca_option = "`distrain login --ca-file FILE ADDRESS` or DISTRAIN_CA_FILE"
+    hint = certificate_hint(error, ca_option) or hint
     return ServiceUnavailable(
         f"the service gave no answer to {call.method} {call.path}: {_words(error)}",
         where={"server": address, "tried": f"{times} in {took_s:.0f} s"},
