@@ -294,7 +294,7 @@ class Client(JobCalls, FileCalls):
         return tuple(Token.read(one) for one in document.get("tokens") or ())
 
     def make_token(self, **values: Any) -> NewToken:
-        """Make a token; only this result has its secret text, which cannot be read again.
+        """Create a token; only this result has its secret text, which cannot be read again.
 
         The call is not retried. If there was no response, check `tokens`.
 

@@ -50,9 +50,9 @@ def command(
 ) -> None:
     """Train SPEC.yaml with other values of some fields, and write the spec of the best trial.
 
-    This is a hyperparameter search (a sweep). The first trial is the given spec, if its values are in the search space. Optuna chooses the
-    values of the other trials. A trial is pruned (successive halving) if others were better after
-    the same number of validations.
+    This is a hyperparameter search (a sweep). The first trial is the given spec, if its values are
+    in the search space. Optuna chooses the values of the other trials. A trial is pruned
+    (successive halving) if others were better after the same number of validations.
 
     Trials are compared by the best value of the metric checkpoint.keep_best. With
     evaluate.next_window and without keep_best, they are compared by the metric over all windows,

@@ -91,7 +91,7 @@ class FixedTables:
         ]
         self._group_of = [tables.group_of(store) for store in tables.stores]
         self._spread = [store for store in self._stores if isinstance(store, ShardedStore)]
-        # `Averaging.growth` of the step, on the device like the other numbers of a captured graph
+        # `Averaging.growth` of the step; on the device, because a CUDA graph reads it there
         self._growth = self._scalar(1.0)
 
     @property

@@ -164,7 +164,7 @@ def _refuse(directory: CheckpointDir, folder: Folder, claims: list[str]) -> None
         where["its newest checkpoint"] = f"{folder.url}/{newest}"
     if not runs:
         raise SpecError(
-            "checkpoint.dir holds checkpoints that name no run: they were saved outside of one",
+            "checkpoint.dir contains checkpoints that were not written by a job",
             where=where,
             hint=_hint(directory, None, newest),
         )
