@@ -167,7 +167,7 @@ class Connection:
             retry=lambda state: bool(_retry_reason(state, call)),
             wait=lambda state: retries.pause_s(state.attempt_number, _asked_s(state)),
             stop=_stop(retries),
-            before_sleep=lambda state: self._tell_why(state, call),
+            before_sleep=lambda state: self._report_retry(state, call),
             retry_error_callback=_last,
         )
 
@@ -182,7 +182,7 @@ class Connection:
             found = _unavailable(call, self.address, error, count, took_s)
             raise self._target.cleared(found) from None
 
-    def _tell_why(self, state: RetryCallState, call: Call) -> None:
+    def _report_retry(self, state: RetryCallState, call: Call) -> None:
         if self._on_retry is not None and state.next_action is not None:
             why = self._target.hidden(_retry_reason(state, call))
             self._on_retry(f"{why}; again in {state.next_action.sleep:.1f} s")

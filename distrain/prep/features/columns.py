@@ -126,7 +126,7 @@ class _ColumnSpec(Section):
         given = [name for name, value in others.items() if value is not None]
         given += ["list_slice"] if self.list_slice else []
         if self.cross and given:
-            raise ValueError(f"cross uses values unchanged, so it cannot have {', '.join(given)}")
+            raise ValueError(f"cross uses values unchanged; remove {', '.join(given)}")
         if "cross" in self.model_fields_set and len({*self.cross}) < 2:
             raise ValueError("cross needs two columns or more")
         return self
