@@ -77,10 +77,10 @@ def job_server_options(help_text: str) -> Callable[[Callable[..., None]], Callab
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         @wraps(function)
-        def with_place(*, scheduler: str | None, server: str | None, **options: Any) -> None:
+        def with_server(*, scheduler: str | None, server: str | None, **options: Any) -> None:
             function(server=_chosen(scheduler, server), **options)
 
-        return connection_options(help_text)(server_option(with_place))
+        return connection_options(help_text)(server_option(with_server))
 
     return decorate
 
