@@ -199,12 +199,12 @@ class Waits:
         return result
 
     def begin_slice(self, last: bool) -> None:
-        """Replaces the dense part's `begin_slice`, which lets backward begin the exchange."""
+        """Replaces the dense layers' `begin_slice`, which lets backward begin the exchange."""
         if not self._blocks:
             self._begin_slice(last)
 
     def start_sync(self) -> None:
-        """Replaces the dense part's `start_sync`."""
+        """Replaces the dense layers' `start_sync`."""
         self.timed(self._start_sync)
         if self._blocks:
             self.timed(self._finish_sync)

@@ -25,11 +25,11 @@ In a comparison all contenders are running processes that take turns of about ha
 Contenders:
 
   distrain          `EmbeddingCollection` and `SparseOptimizer`; the whole step is `TrainStep`
-  26 nn.Embedding   a table per column with `sparse=True`, SGD or SparseAdam, dense part with the
+  26 nn.Embedding   a table per column with `sparse=True`, SGD or SparseAdam, dense layers with the
                     fused optimizer; with several ranks under DDP
   fbgemm            table-batched embedding with its fused optimizer, bounds checks off
   TorchRec          table-wise, tables assigned to the ranks in turn, or row-wise, each table split
-                    over all ranks; fused optimizer, dense part under its own DDP
+                    over all ranks; fused optimizer, dense layers under their own DDP
 
 The peers run with huge pages from glibc (GLIBC_TUNABLES=glibc.malloc.hugetlb=1), which makes their
 tables about twice as fast; the lines "small pages" are without them, glibc's default. distrain

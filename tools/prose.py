@@ -42,6 +42,8 @@ IDIOMS = {
     "nobody": r"\bnobody\b",
     "of one's own": r"\bof (one's|your|their user's) own\b",
     "in vain": r"\bin vain\b",
+    "authority": r"(?<![Cc]ertificate )\bauthorit(y|ies)\b",
+    "dense part": r"\bdense part\b",
     "what as a subject": r"^(What|Whom?|Where|How (many|much|often|long)) ",
 }
 """Regular expressions of banned idioms; the last one is for the beginning of a docstring."""

@@ -92,7 +92,7 @@ def rates(small: bool) -> dict[str, Any]:
 def writing_places(device: str, places: int) -> dict[str, float]:
     """Return the seconds to scatter `places` numbers, as each route does, by deterministic mode.
 
-    torch's deterministic mode applies to the whole process. While the dense part of a step switches
+    torch's deterministic mode applies to the whole process. While a step's dense layers switch
     it on, it also applies to the thread that makes the next route and to the reader that fills the
     next batch on the GPU.
     """

@@ -34,7 +34,7 @@ class Setup:
         device: "cpu" or "cuda".
         placement: Placement of distrain's tables, or "table_wise" for TorchRec; "" if the contender
             has no choice.
-        precision: Precision of the dense part: "fp32", "tf32" or "bf16".
+        precision: Precision of the dense layers: "fp32", "tf32" or "bf16".
         graph: Whether a step is recorded as a CUDA graph.
         triton: Whether distrain's Triton kernels are switched on.
     """

@@ -6,7 +6,7 @@ The rules, for one rank and one step of `rows` rows that touch `distinct` rows o
   loss, optimizer) are fused into the adjacent products and move no bytes themselves. So a layer's
   output is written once, and read by the next layer and again for that layer's weight gradient; its
   gradient is written once and read twice, for the weight's gradient and the input's.
-- Embeddings are expanded once to `[rows, columns, dim]`, which the dense part reads like any
+- Embeddings are expanded once to `[rows, columns, dim]`, which the dense layers read like any
   layer's output; the gradient is read once more, to sum it by row.
 - Each distinct row is read once for the lookup. For the update, the row and the optimizer's state
   are read and written once. Sums of gradients by row are written and read once.
@@ -70,7 +70,7 @@ def step_cost(setup: Setup, rows: int, distinct: float) -> Cost:
         return Cost(moved + rows * 2 * leaf, 0.0)
     inputs = (NUM_CONTINUOUS + 1) * INPUT_BYTES  # and the label
     dense = activation_bytes(setup)
-    # The dense part writes the leaf's gradient; adding it up by row reads it.
+    # The dense layers write the leaf's gradient; adding it up by row reads it.
     per_row = TOUCHES_OF_OUTPUT * leaf + 2 * leaf + inputs + dense
     return Cost(moved + rows * per_row, rows * dense_flops(setup))
 
@@ -121,7 +121,7 @@ def interaction_flops(setup: Setup) -> float:
 
 
 def activation_bytes(setup: Setup) -> float:
-    """Return the bytes of one row between the dense part's layers, without the embeddings."""
+    """Return the bytes of one row between the dense layers, without the embeddings."""
     value = DENSE_BYTES[setup.precision]
     touches = TOUCHES_OF_OUTPUT + TOUCHES_OF_GRADIENT
     if setup.model == "mlp":

@@ -9,7 +9,7 @@ from benchmarks.step_bench.laps import Laps
 
 
 class Batches:
-    """A rank's batches, with one tensor of ids per column, and inputs of the dense part.
+    """A rank's batches, with one tensor of ids per column, and inputs of the dense layers.
 
     Ids are int64: `nn.Embedding` also takes int32, but then copies them for its gradient.
     """

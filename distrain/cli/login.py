@@ -23,7 +23,7 @@ _LONGEST = 4096
 @click.option(
     "--ca-file",
     type=EXISTING_FILE,
-    help="PEM file of the authority that signed the service's certificate.",
+    help="PEM file of the CA that signed the service's certificate.",
 )
 @click.option("--no-default", is_flag=True, help="Keep the current default service.")
 @click.option(

@@ -204,6 +204,16 @@ def workers_options(function: Function) -> Function:
     )(connection_options("Use this Dask cluster instead of a local one.")(function))
 
 
+def threads_options(function: Function) -> Function:
+    """Add `--workers` for threads of this process, and `connection_options` for a cluster."""
+    return click.option(
+        "--workers",
+        type=POSITIVE,
+        default=2,
+        help="The number of threads of this process; not used with --scheduler.",
+    )(connection_options("Use this Dask cluster instead of threads.")(function))
+
+
 def tls_options(function: Function) -> Function:
     """Add `--tls-ca-file`, `--tls-cert` and `--tls-key`, named as those of `dask scheduler`.
 
@@ -223,7 +233,7 @@ def tls_options(function: Function) -> Function:
 
 
 _TLS_OPTIONS = (
-    ("--tls-ca-file", "ca-file", "For a scheduler at tls://: PEM file of the cluster's authority."),
+    ("--tls-ca-file", "ca-file", "For a scheduler at tls://: PEM file of the cluster's CA."),
     ("--tls-cert", "client.cert", "PEM file of the client certificate for that scheduler."),
     ("--tls-key", "client.key", "PEM file of that certificate's key."),
 )

@@ -158,7 +158,7 @@ class Client(JobCalls, FileCalls):
         address: `https://HOST`, `http://127.0.0.1:PORT` or `unix:/PATH`. Default: the environment's
             DISTRAIN_SERVER, or the address of `distrain login`.
         token: Default: DISTRAIN_TOKEN, or the token of `distrain login`.
-        ca_file: PEM file of the authority that signed the service's certificate.
+        ca_file: PEM file of the CA that signed the service's certificate.
         plain_http: Allow sending the token over http:// to another machine.
         retries: How long to retry.
         on_retry: Called with the reason before each pause, and by another thread if a response is
@@ -294,7 +294,7 @@ class Client(JobCalls, FileCalls):
         return tuple(Token.read(one) for one in document.get("tokens") or ())
 
     def make_token(self, **values: Any) -> NewToken:
-        """Make a token; only this result has its secret text, which cannot be read again.
+        """Create a token; only this result has its secret text, which cannot be read again.
 
         The call is not retried. If there was no response, check `tokens`.
 

@@ -167,7 +167,7 @@ class Connection:
             retry=lambda state: bool(_retry_reason(state, call)),
             wait=lambda state: retries.pause_s(state.attempt_number, _asked_s(state)),
             stop=_stop(retries),
-            before_sleep=lambda state: self._tell_why(state, call),
+            before_sleep=lambda state: self._report_retry(state, call),
             retry_error_callback=_last,
         )
 
@@ -182,7 +182,7 @@ class Connection:
             found = _unavailable(call, self.address, error, count, took_s)
             raise self._target.cleared(found) from None
 
-    def _tell_why(self, state: RetryCallState, call: Call) -> None:
+    def _report_retry(self, state: RetryCallState, call: Call) -> None:
         if self._on_retry is not None and state.next_action is not None:
             why = self._target.hidden(_retry_reason(state, call))
             self._on_retry(f"{why}; again in {state.next_action.sleep:.1f} s")
@@ -275,8 +275,8 @@ def _unavailable(
         hint += " With TLS it begins with https://."
     if not call.repeats and not isinstance(error, UNSENT):
         hint = "The request may have been carried out: check before you repeat it."
-    authority = "`distrain login --ca-file FILE ADDRESS` or DISTRAIN_CA_FILE"
-    hint = certificate_hint(error, authority) or hint
+    ca_option = "`distrain login --ca-file FILE ADDRESS` or DISTRAIN_CA_FILE"
+    hint = certificate_hint(error, ca_option) or hint
     return ServiceUnavailable(
         f"the service gave no answer to {call.method} {call.path}: {_words(error)}",
         where={"server": address, "tried": f"{times} in {took_s:.0f} s"},

@@ -106,7 +106,7 @@ class Login:
     address: str
     token: str | None = field(default=None, repr=False)
     user: str = ""
-    # PEM file of the authority that signed the service's certificate; `None`: those of the system
+    # PEM file of the CA that signed the service's certificate; `None`: those of the system
     ca_file: str | None = None
     plain_http: bool = False  # whether the user allows sending the token over plain http
 

@@ -81,7 +81,7 @@ def certificate_hint(error: BaseException | None, option: str) -> str:
         return "Renew the server's certificate, and restart the server."
     if found.verify_code in _OTHER_HOST:
         return "Use a name or address of the server that its certificate contains."
-    return f"Name the file of the authority that signed the server's certificate with {option}."
+    return f"Name the file of the CA that signed the server's certificate with {option}."
 
 
 def _certificate_error(error: BaseException | None) -> ssl.SSLCertVerificationError | None:

@@ -166,7 +166,7 @@ class _Passes:
                 return self._take_next()
             key = torch.tensor([seed, os.getppid(), num_workers, self._begun])
             self._begun += 1
-            # If this worker has begun that pass already, this is another pass with the same seed.
+            # An entry that this worker has already joined is an earlier pass with this seed.
             same = (self._keys == key).all(1) & (self._joined[:, worker] == 0)
             if same.any():
                 place = int(same.nonzero()[-1])
@@ -205,8 +205,8 @@ def as_dict(batch: Batch) -> dict[str, Any]:
     if batch.weight is not None:
         if "weight" in columns:
             raise SpecError(
-                "a feature named `weight` has the name of the rows' weights",
-                hint="Rename it, or leave the column of weights out of the schema.",
+                "the feature name `weight` is reserved for row weights",
+                hint="Rename it, or leave the weight column out of the schema.",
             )
         columns["weight"] = batch.weight
     for name in batch.task_weight_names:

@@ -134,7 +134,7 @@ FIGURES = JobFigures.model_fields
 class Job(JobFigures):
     """A job, as a service or a scheduler reports it.
 
-    Fields that only a service has, such as the project, are empty in a scheduler's answer.
+    Fields that only a service has, such as the project, are empty in a scheduler's response.
     """
 
     id: str = ""
@@ -173,7 +173,7 @@ class Job(JobFigures):
     rev: int = Field(0, description="The revision, which grows with each change. It is the ETag.")
     service: str | None = Field(
         None,
-        description="Only in a scheduler's answer: the id of the service that submitted the "
+        description="Only in a scheduler's response: the id of the service that submitted the "
         "job, if any.",
     )
     recorded: bool = Field(
@@ -191,7 +191,7 @@ class Job(JobFigures):
     def replayed(self) -> bool:
         """Whether the job existed already, because an equal earlier request had created it.
 
-        True only in the answer to such a repeated request.
+        True only in the response to such a repeated request.
         """
         return self._replayed
 
@@ -235,7 +235,7 @@ Priority = Annotated[int, Field(ge=-(2**31) + 1, le=2**31 - 1, strict=True)]
 
 
 class CancelOptions(BaseModel):
-    """How a job is cancelled."""
+    """Options for cancelling a job."""
 
     grace_s: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] | None = Field(
         None,

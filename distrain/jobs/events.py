@@ -90,7 +90,7 @@ class CheckpointSaved(_OfRank):
     step: int  # training steps in it
     path: str  # where it is: a folder or URL
     size_bytes: int  # its size, over all ranks
-    stood_still_s: float  # how long training stood still for it, on rank 0
+    stood_still_s: float  # seconds for which it paused training, on rank 0
     write_s: float  # how long it took to write, from the first byte to the manifest
     auc: float | None = None  # of the validation rows at this step, if they were scored
 

@@ -182,7 +182,7 @@ class Checkpoints:
     count: int = 0  # checkpoints that were written
     step: int | None = None  # training steps in the last one
     path: str | None = None  # folder or URL of the last one
-    stood_still_s: float = 0.0  # how long training stood still for all of them, on rank 0
+    stood_still_s: float = 0.0  # seconds for which all of them paused training, on rank 0
     write_s: float = 0.0  # how long writing all of them took
     failed: int = 0  # how many could not be written
 

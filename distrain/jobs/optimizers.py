@@ -1,12 +1,12 @@
 """The kinds of optimizers: how each updates tables and dense parameters, and its state.
 
 `OPTIMIZERS` and `OptimizerKind` are the only lists of the kinds. The job spec, the memory plans,
-the kernels, checkpoints and torch's optimizer of the dense part read `OPTIMIZERS`. A kind has two
+the kernels, checkpoints and torch's optimizer of the dense layers read `OPTIMIZERS`. A kind has two
 halves:
 
 - an *update rule*, by which `embeddings.SparseOptimizer` changes the touched rows of tables;
   `models/embeddings/kernels` computes it, in C, torch and Triton;
-- a class of `torch.optim` for the dense part.
+- a class of `torch.optim` for the dense layers.
 
 A new kind with an existing rule needs an entry in `OPTIMIZERS` and one in `OptimizerKind`. A new
 rule also needs an entry in `UPDATE_RULES`, and a formula in each of the kernels' files.
@@ -60,11 +60,11 @@ class OptimizerFacts:
     """How a kind of optimizer updates tables and dense parameters."""
 
     rule: str  # the update rule of tables: a key of `UPDATE_RULES`
-    dense_class: str  # the optimizer of the dense part: a class in `torch.optim`
+    dense_class: str  # the optimizer of the dense parameters: a class in `torch.optim`
     # the arguments of that class for which the spec's section has fields, with the values used if
     # the field is null
     dense_options: Mapping[str, Any]
-    dense_state: int  # state values for each dense parameter's value
+    dense_state: int  # optimizer state values per dense parameter element
 
     @property
     def update_rule(self) -> UpdateRule:

@@ -98,14 +98,14 @@ class Reason(StrEnum):
     WORKER_LOST = ("WorkerLost", "a rank's Dask worker left the cluster", "the worker's own log")
     QUEUE_DEADLINE_EXCEEDED = (
         "QueueDeadlineExceeded",
-        "the job was not placed within `deadlines.queue_s` of its submission",
+        "the job was not assigned to workers within `deadlines.queue_s` of its submission",
         "the message says what the job waited for: workers, or another job; without the deadline "
         "it waits indefinitely",
     )
     START_DEADLINE_EXCEEDED = (
         "StartDeadlineExceeded",
-        "not all ranks of an attempt trained within `deadlines.start_s` of their placement, or a "
-        "restart waited that long for its workers",
+        "not all ranks of an attempt trained within `deadlines.start_s` of their assignment to "
+        "workers, or a restart waited that long for its workers",
         "the message names the missing ranks or workers",
     )
     DEADLINE_EXCEEDED = (

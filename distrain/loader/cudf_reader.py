@@ -74,7 +74,7 @@ def _why_not_cudf_file(file: str, columns: Sequence[WantedColumn]) -> str | None
         kind = kinds.get(column.name)
         # A missing column is an error when footers are read.
         if kind is not None and kind not in _CUDF_TYPES:
-            return f"column {column.name!r} holds {kind}, which cuDF may decode differently"
+            return f"column {column.name!r} has type {kind}, which cuDF may decode differently"
     return None
 
 
@@ -208,7 +208,7 @@ class CudfReader(Reader):
                 f"the row group has {column_data.size()} rows, not {group.group_rows} as planned"
             )
         elif (kind := column_data.type().id()) not in self._types:
-            problem = f"column {column.name!r} holds {kind!r}, which is not a number"
+            problem = f"column {column.name!r} has type {kind!r}, which is not a number"
         if problem:
             hint = "The file was changed since its footer was read; start again."
             raise DataError(problem, where=group.where, hint=hint)

@@ -266,7 +266,7 @@ def check_sizes(weights: TensorFile, described: Description) -> None:
         if saved.get(name) != needed.get(name)
     ]
     problems += [
-        f"{_name(name)} holds {dtype}"
+        f"{_name(name)} has type {dtype}"
         for name, dtype in weights.dtypes.items()
         if (name in tables and dtype not in _TABLE_DTYPES)
         or (name in dense and dtype.is_floating_point != dense[name].dtype.is_floating_point)

@@ -233,18 +233,18 @@ def some_width(shape: Shape, who: str) -> int:
     if isinstance(shape, Columns) and shape.events:
         names = ", ".join(repr(events.name) for events in shape.events)
         raise ModelError(
-            f"{who} takes one value a row, but {shape.made_by} gives the events {names}",
+            f"{who} needs one value per row, but {shape.made_by} returns the events {names}",
             hint="Put a Filter without events before it, beside a block for the events.",
         )
     if shape.width == 0:
-        raise ModelError(f"{who} has no inputs: {shape.made_by} gives {shape}")
+        raise ModelError(f"{who} has no inputs: {shape.made_by} returns {shape}")
     return shape.width
 
 
 def vectors_of(shape: Shape, who: str) -> Vectors:
     """Return the shape of `stacked(value)` for a value of the given shape.
 
-    Raises ModelError unless the value consists of vectors of one width: `Vectors`, embeddings of
+    Raises ModelError unless the value consists of vectors of equal width: `Vectors`, embeddings of
     one width without other columns, or branches of these or of flat shapes. `who` is the block that
     needs them, for the message.
     """
@@ -261,7 +261,7 @@ def vectors_of(shape: Shape, who: str) -> Vectors:
         if len({one.dim for one in shapes}) == 1:
             return Vectors(sum(one.count for one in shapes), shapes[0].dim, shape.made_by)
     raise ModelError(
-        f"{who} takes vectors of one width, but {shape.made_by} gives {shape}",
+        f"{who} needs vectors of equal width, but {shape.made_by} returns {shape}",
         hint="Give all embeddings the same width, and bring continuous columns there by a layer.",
     )
 

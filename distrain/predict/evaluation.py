@@ -232,7 +232,7 @@ def _origin(file: str, row: int) -> dict[str, object]:
 
 def _no_days(column: str, held: str, where: Mapping[str, object]) -> DataError:
     return DataError(
-        f"--by-day: the column {column} holds {held}",
+        f"--by-day: the column {column} contains {held}",
         where=where,
         hint="Name a column of timestamps or dates with --group, or leave --group out to use "
         "the schema's own. For groups of another column, run it again without --by-day.",

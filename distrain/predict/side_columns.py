@@ -89,7 +89,7 @@ def common_type(files: Sequence[str], column: str) -> pa.DataType:
             dtype = dtype.value_type
         if pa.types.is_nested(dtype):
             raise DataError(
-                f"the column {column} holds {dtype}, whose values cannot form groups",
+                f"the column {column} has type {dtype}, whose values cannot form groups",
                 where={"file": file},
                 hint="Name a column of single values, such as an id.",
             )
@@ -99,8 +99,8 @@ def common_type(files: Sequence[str], column: str) -> pa.DataType:
             )
         except pa.ArrowException:
             raise DataError(
-                f"the column {column} holds {dtype}, and {common.field(column).type} in the files "
-                "before",
+                f"the column {column} has type {dtype} here and {common.field(column).type} in "
+                "earlier files",
                 where={"file": file},
                 hint="Write it with one type.",
             ) from None

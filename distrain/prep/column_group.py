@@ -212,7 +212,7 @@ class ColumnGroup:
             fits, wanted = items == fitted_items or fitted_items == "null", fitted or kind
         if not (same_shape and fits):
             raise DataError(
-                f"the column holds {kind}, not {wanted}",
+                f"the column contains {kind}, not {wanted}",
                 where={"column": column},
                 hint="A fitted workflow takes values of the kind that it was fitted on; "
                 "`distrain prep --workflow` makes them from raw files.",

@@ -25,8 +25,8 @@ _BLOCKS_HELD = 2
 
 It holds values, ids and encoded pages."""
 
-# Estimates: the peak memory for each byte of counts that is added up or sorted (sorting integers
-# takes less, tables of strings may take more), and the number of columns whose counts a task holds.
+# Estimated peak memory per byte of counts while merging or sorting (integers need less, tables of
+# strings may need more), and the number of columns whose counts a task holds.
 _TIMES_TO_ADD_UP = 8
 _COLUMNS_HELD = 4
 

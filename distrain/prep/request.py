@@ -157,7 +157,7 @@ class SplitReport:
     # by normalised column, the difference of its mean from the fitted one, in fitted standard
     # deviations
     mean_shift: dict[str, float]
-    # the range of each continuous column whose range contains only few float32 numbers
+    # by continuous column: minimum and maximum, if float32 has few distinct values between them
     coarse: dict[str, tuple[float, float]]
     sources: tuple[str, ...] = ()  # the input file of each written file, in the order of names
 

@@ -214,8 +214,8 @@ class Workflow:
             other = first.setdefault(domain, column)
             if types[column] != types[other]:
                 raise DataError(
-                    f"the column holds {types[column]}, but {other!r} of the same domain holds "
-                    f"{types[other]}",
+                    f"the column has type {types[column]}, but {other!r} of the same domain has "
+                    f"type {types[other]}",
                     where={"column": column, "domain": domain},
                     hint="Values of one vocabulary must be of one kind.",
                 )
@@ -227,7 +227,8 @@ class Workflow:
             fits = vocabulary.cardinality == vocabulary.first_value_id  # the vocabulary is empty
             if not fits and types.get(column, known) != known:
                 raise DataError(
-                    f"the column holds {types[column]}, but the saved categories are {known}",
+                    f"the column has type {types[column]}, but the saved categories have "
+                    f"type {known}",
                     where={"column": column},
                     hint="Use a workflow that was fitted on files of this kind.",
                 )

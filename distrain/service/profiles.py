@@ -29,7 +29,7 @@ class TlsFiles(SettingsSection):
     """Certificates, as PEM files."""
 
     ca_file: Path | None = Field(
-        None, description="The certificate of the authority that signed the certificates of peers."
+        None, description="The certificate of the CA that signed the certificates of peers."
     )
     cert_file: Path | None = Field(None, description="The certificate of this side.")
     key_file: Path | None = Field(None, description="The private key of `cert_file`.")
@@ -37,7 +37,7 @@ class TlsFiles(SettingsSection):
     def context(self) -> ssl.SSLContext:
         """Return a client's TLS context; raises ClusterError for unusable files.
 
-        Without `ca_file` the system's authorities are trusted; without `cert_file` the client has
+        Without `ca_file` the system's CAs are trusted; without `cert_file` the client has
         no certificate.
         """
         try:
@@ -49,7 +49,7 @@ class TlsFiles(SettingsSection):
             raise ClusterError(
                 f"the TLS files cannot be used: {error}",
                 where=files,
-                hint="They are PEM files: an authority's certificate; a certificate and its key.",
+                hint="They are PEM files: a CA's certificate; a certificate and its key.",
             ) from None
         return context
 
@@ -105,7 +105,7 @@ class Kubernetes(SettingsSection):
     )
     ca_file: Path | None = Field(
         None,
-        description="The certificate of the authority that signed the API's certificate. Null "
+        description="The certificate of the CA that signed the API's certificate. Null "
         "without `api_url`: that of the cluster.",
     )
 

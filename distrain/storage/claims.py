@@ -80,7 +80,7 @@ class OutputState:
         return max(0.0, self.alive_s + LEASE_S - now_s)
 
 
-class _Looking:
+class _ComparedFolder:
     """Replaces `Objects` for stores without conditional writes: compares the version, then writes.
 
     If another process writes between the two, this is detected at the next renewal.
@@ -115,8 +115,8 @@ class _Looking:
         return content.decode()
 
 
-def _states(url: str) -> Objects | _Looking:
-    return Objects(url) if has_conditional_writes(url) else _Looking(url)
+def _states(url: str) -> Objects | _ComparedFolder:
+    return Objects(url) if has_conditional_writes(url) else _ComparedFolder(url)
 
 
 def read_state(url: str, retry_s: float = RETRY_S) -> tuple[OutputState | None, str]:

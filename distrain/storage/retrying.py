@@ -203,8 +203,7 @@ log = logging.getLogger("distrain.storage")
 
 _this_thread = threading.local()
 
-# By the id of each thread that retries: the latest time at which it should end, by the monotonic
-# clock.
+# Deadline of each retrying thread, by thread id (monotonic clock).
 _waits: dict[int, float] = {}
 
 

@@ -63,7 +63,7 @@ def connect(scheduler: Any, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator
         )
         if isinstance(error, ssl.SSLError):
             hint = (
-                "--tls-ca-file must be the cluster's authority, and --tls-cert a client "
+                "--tls-ca-file must be the cluster's CA, and --tls-cert a client "
                 "certificate that it signed. Neither may have expired, nor the scheduler's: "
                 "`openssl x509 -in FILE -noout -issuer -enddate`."
             )

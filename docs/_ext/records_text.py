@@ -51,7 +51,7 @@ _PHASE_WORDS = {
     "all-reduce of the dense gradients, and the wait for slower ranks",
     "exchange": "fetching embedding rows from other ranks; the part of the exchange of gradients "
     "that the step waits for; finding out which rows a batch needs, unless that is done in advance",
-    "optimizer": "updating dense parameters and touched rows",
+    "optimizer": "updating dense parameters and the embedding rows of the batch",
     "evaluate": "validation",
     "checkpoint": "the pause of training for a checkpoint: agreeing with the other ranks on the "
     "step, copying the state, and waiting for the writing of an earlier checkpoint or the last",

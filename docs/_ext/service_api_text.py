@@ -39,8 +39,8 @@ _COMMON = {
     "finished_at": "When the job ended.",
     "is_admin": "Whether the user is an admin.",
     "kind": "The kind of the cluster, such as `address`, `local` or `slurm`.",
-    "label": "A text that helps the user recognise it.",
-    "limit": "The maximum number of entries in the answer.",
+    "label": "A text by which the user recognises the token.",
+    "limit": "The maximum number of entries in the response.",
     "max_priority": "The highest priority that is allowed.",
     "message": "The reason in words: what failed, where, and a hint.",
     "model_packages": "Packages from which specs may name functions.",
@@ -75,25 +75,25 @@ _FIRST = ("id", "name", "project", "owner", "cluster", "state", "reason", "messa
 """Fields that are listed first; the document has those of base classes first."""
 
 _SIMPLE = {
-    "string": "text",
-    "integer": "whole number",
+    "string": "string",
+    "integer": "integer",
     "number": "number",
-    "boolean": "true or false",
-    "object": "mapping",
+    "boolean": "boolean",
+    "object": "object",
 }
 _FORMATS = {"date-time": "time", "date": "day", "binary": "bytes"}
 _LARGEST_LIMIT = (1 << 31) - 2
 _MOST_FIELDS_IN_A_CALL = 2
-"""Types of a body or an answer with up to this number of fields have no section of their own."""
+"""Types of a body or a response with up to this number of fields have no section of their own."""
 _CODE_OF_PROBLEM = re.compile(r"`(\w+)`:")
 _JSON = "application/json"
 
 
 def calls() -> str:
-    """A heading, what it does, its parameters, its body, and its answers for each call."""
+    """A heading, what it does, its parameters, its body, and its responses for each call."""
     parts: list[str] = []
     for path, operations in openapi_document()["paths"].items():
-        head = operations.pop("head", None)  # its answers are those of `get`, without a body
+        head = operations.pop("head", None)  # its responses are those of `get`, without a body
         for method, operation in operations.items():
             methods = f"{method}, head" if method == "get" and head else method
             parts += _call(methods.upper(), path, operation)
@@ -101,7 +101,7 @@ def calls() -> str:
 
 
 def types() -> str:
-    """A heading, what it is, and a table of fields for each type of bodies and answers."""
+    """A heading, what it is, and a table of fields for each type of bodies and responses."""
     parts = []
     for name, schema in _schemas().items():
         if "enum" in schema or name in _in_calls():
@@ -248,7 +248,7 @@ def _meaning(name: str, described: Mapping[str, Any]) -> str:
 
 
 def _values(schema: Mapping[str, Any], required: bool, owner: str) -> str:
-    """The type, limits and default; defaults of answers mean nothing, so they are left out."""
+    """The type, limits and default; defaults of responses mean nothing, so they are left out."""
     several = [one for one in schema.get("anyOf", ()) if one.get("type") != "null"]
     limited = several[0] if len(several) == 1 else schema
     words = [_type(schema)]

@@ -15,10 +15,10 @@ from distrain.jobs.spec.tasks import SharingSpec, TaskSpec
 
 _KINDS = get_args(get_args(ModelSpec)[0])
 _OF_MODELS = {
-    "tasks": "mapping of names to [tasks](#modeltasksname)",
-    "sharing": "[a kind](#modelsharing-kind-shared_bottom), a mapping with its options, or `null`",
+    "tasks": "object: string to [task](#modeltasksname)",
+    "sharing": "[a kind](#modelsharing-kind-shared_bottom), an object with its options, or `null`",
 }
-_TYPES = {"str": "text", "int": "whole number", "float": "number", "bool": "true or false"}
+_TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
 _OR_NULL = " or `null`"
 _FEWEST_KINDS = 2
 """Fields that this number of models have with one meaning are explained once."""
@@ -220,14 +220,14 @@ def _type(annotation: Any) -> str:
         return ", ".join(code(value) for value in get_args(annotation))
     if get_origin(annotation) is tuple:
         inner = [a for a in get_args(annotation) if a is not Ellipsis]
-        kind, of, fields = _type(inner[0]).partition(" of ")
-        return f"list of {kind}s{of}{fields}".replace("texts", "text")
+        kind, with_, fields = _type(inner[0]).partition(" with ")
+        return f"list of {kind}s{with_}{fields}"
     if get_origin(annotation) is dict:
-        return f"mapping of text to {_type(get_args(annotation)[1])}"
+        return f"object: string to {_type(get_args(annotation)[1])}"
     if hasattr(annotation, "__metadata__"):
         return _type(get_args(annotation)[0])
     if _is_section(annotation):
-        return "mapping of " + ", ".join(code(key) for key in annotation.model_fields)
+        return "object with " + ", ".join(code(key) for key in annotation.model_fields)
     if annotation is Any:
         return "any value"
     if get_args(annotation):  # a union

@@ -64,15 +64,19 @@ def infer(context: click.Context) -> None:
     for odd in inferred.odd:
         print_warning(f"warning: {odd.warning_text}")
     if inferred.has_many_bad:
-        print_warning(f"warning: {inferred.bad_told}")
+        print_warning(f"warning: {inferred.bad_lines_text}")
     if out is None:
         print_result(inferred.text.rstrip("\n"))
         return
     features = len(inferred.features.document.columns)
     noun = "column" if len(inferred.left_out) == 1 else "columns"
-    skip = ["--bad-lines", "skip"] if skips or inferred.bad_told else []
+    skip = ["--bad-lines", "skip"] if skips or inferred.bad_lines_text else []
     prep = command_line("prep", *inputs, "--config", out, "--out", "prepared", *skip)
-    few_bad = "" if inferred.has_many_bad or not inferred.bad_told else f"{inferred.bad_told}\n"
+    few_bad = (
+        ""
+        if inferred.has_many_bad or not inferred.bad_lines_text
+        else f"{inferred.bad_lines_text}\n"
+    )
     print_result(
         f"{out}: {features} features, {len(inferred.left_out)} {noun} left out, from "
         f"{inferred.sample}\n{few_bad}target: {inferred.features.document.target.column} "

@@ -18,7 +18,7 @@ from distrain.cli.options import (
     keep_option,
     row_group_option,
     table_options,
-    workers_options,
+    threads_options,
 )
 from distrain.cli.output import print_answer, print_remark, progress_console
 from distrain.cli.progress_bars import WorkProgress
@@ -158,7 +158,7 @@ _NOT_WITH_CONFIG = "{}; with --config, set it in the document"
     help="Where temporary rows and counts are stored: a folder that all workers share, or a URL. "
     "Default: in OUT. If OUT is in an object store, a local folder is faster on one machine.",
 )
-@workers_options
+@threads_options
 @click.option("--overwrite", is_flag=True, help="Replace OUT, a folder, if it exists.")
 @json_option("Print the result as JSON.")
 @click.pass_context

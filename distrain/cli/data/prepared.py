@@ -54,7 +54,7 @@ def warn_of_scored(result: "PrepResult") -> None:
     if columns := list(dict.fromkeys(one.column for one in result.drifted)):
         these = "1 column differs" if len(columns) == 1 else f"{len(columns)} columns differ"
         print_warning(
-            f"warning: {these} from the training rows in mean, missing values or unknown values: "
-            f"{join_names(columns, 10)}; `distrain evaluate --drift TRAIN` compares their "
+            f"warning: {these} from the training rows in mean, missing values or out-of-vocabulary "
+            f"values: {join_names(columns, 10)}; `distrain evaluate --drift TRAIN` compares their "
             "distributions"
         )

@@ -16,7 +16,7 @@ from distrain.errors import JobCancelled
 @job_options
 @wait_option
 @json_option("Print the result as JSON.")
-def cancel(job: str, place: JobServer, waits: bool) -> None:
+def cancel(job: str, server: JobServer, waits: bool) -> None:
     """Stop JOB: its ranks save a checkpoint within 3 seconds, and end.
 
     If deadlines.stop_grace_s in the job's spec is less than 3 seconds, it applies instead.
@@ -34,7 +34,7 @@ def cancel(job: str, place: JobServer, waits: bool) -> None:
       distrain cancel dlrm --server https://jobs.example
     """
     why = f"somebody ran `distrain cancel` on host {socket.gethostname()}"
-    with place.jobs() as jobs:
+    with server.jobs() as jobs:
         target = jobs.find(job)
         job_id = target.job_id
         if_interrupted(f"see whether job {job_id} is being stopped: distrain status {job_id}")
@@ -58,7 +58,7 @@ def cancel(job: str, place: JobServer, waits: bool) -> None:
 @wait_option
 @job_options
 @json_option("Print the job as JSON.")
-def resume(job: str, overrides: tuple[str, ...], waits: bool, place: JobServer) -> None:
+def resume(job: str, overrides: tuple[str, ...], waits: bool, server: JobServer) -> None:
     """Resume JOB, which failed or was cancelled, from its last checkpoint.
 
     JOB is a job's id, or its beginning. It keeps its id and its run folder. --set changes fields of
@@ -70,7 +70,7 @@ def resume(job: str, overrides: tuple[str, ...], waits: bool, place: JobServer) 
       distrain resume dlrm-20260301-123000-ab12
       distrain resume dlrm --set resources.num_ranks=2 --wait
     """
-    with place.jobs() as jobs:
+    with server.jobs() as jobs:
         jobs.resume(job, overrides, waits=waits)
 
 
@@ -86,7 +86,7 @@ def clone(
     overrides: tuple[str, ...],
     job_id: str | None,
     waits: bool,
-    place: JobServer,
+    server: JobServer,
 ) -> None:
     """Submit a new job with the spec of JOB, changed by --set.
 
@@ -99,7 +99,7 @@ def clone(
       distrain clone dlrm-20260301-123000-ab12 --set train.optimizer.lr=0.02
       distrain clone dlrm --wait
     """
-    with place.jobs() as jobs:
+    with server.jobs() as jobs:
         jobs.clone(job, overrides, waits=waits, job_id=job_id)
 
 
@@ -108,7 +108,7 @@ def clone(
 @click.argument("priority", type=int)
 @job_options
 @json_option("Print the job as JSON.")
-def priority(job: str, priority: int, place: JobServer) -> None:
+def priority(job: str, priority: int, server: JobServer) -> None:
     """Set the PRIORITY of JOB, which is waiting; the highest priority starts first.
 
     JOB is a job's id, or its beginning. A running job is not affected.
@@ -120,7 +120,7 @@ def priority(job: str, priority: int, place: JobServer) -> None:
     """
     from distrain.cli.jobs.api_jobs import job_json
 
-    with place.jobs() as jobs:
+    with server.jobs() as jobs:
         found = jobs.client.set_priority(jobs.find(job).id, priority)
     print_answer(job=job_json(found))
     print_result(f"job {found.id}: priority {found.priority}")

@@ -77,10 +77,10 @@ def job_server_options(help_text: str) -> Callable[[Callable[..., None]], Callab
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         @wraps(function)
-        def with_place(*, scheduler: str | None, server: str | None, **options: Any) -> None:
-            function(place=_chosen(scheduler, server), **options)
+        def with_server(*, scheduler: str | None, server: str | None, **options: Any) -> None:
+            function(server=_chosen(scheduler, server), **options)
 
-        return connection_options(help_text)(server_option(with_place))
+        return connection_options(help_text)(server_option(with_server))
 
     return decorate
 
@@ -120,7 +120,7 @@ def _chosen(scheduler: str | None, server: str | None) -> JobServer:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
     if scheduler and server and on_command_line >= {"scheduler", "server"}:
-        raise click.UsageError("Give either --scheduler or --server: a job is in one place.")
+        raise click.UsageError("Give either --scheduler or --server: a job belongs to one of them.")
     if server and "server" in on_command_line:
         return JobServer(server, is_service=True)
     if scheduler:

@@ -65,7 +65,7 @@ def command(
     owner: str | None,
     tags: tuple[str, ...],
     limit: int,
-    place: JobServer,
+    server: JobServer,
 ) -> None:
     """List the jobs of a service or of a scheduler, newest first.
 
@@ -80,11 +80,11 @@ def command(
       distrain jobs --scheduler tcp://10.0.0.5:8786 --json
     """
     filters = {"project": project, "owner": owner, "tags": tags}
-    with place.jobs(READ_S) as of_place:
-        jobs, documents, is_filtered = of_place.list_jobs(states, limit, filters)
+    with server.jobs(READ_S) as listing:
+        jobs, documents, is_filtered = listing.list_jobs(states, limit, filters)
     if json_wanted():
-        where = "server" if place.is_service else "scheduler"
-        print_answer(**{where: place.address}, jobs=documents)
+        where = "server" if server.is_service else "scheduler"
+        print_answer(**{where: server.address}, jobs=documents)
     elif jobs:
         result_console().print(jobs_table(jobs))
         if len(jobs) == limit:

@@ -16,7 +16,7 @@ from distrain.cli.output import json_wanted, print_answer, print_result, print_w
 @click.argument("job")
 @job_options
 @json_option("Print the job as JSON.")
-def status(job: str, place: JobServer) -> None:
+def status(job: str, server: JobServer) -> None:
     """Show the state of JOB: its step, restarts, checkpoints, and why it waits or failed.
 
     JOB is a job's id, or its beginning. The exit code is 0 even for a failed job.
@@ -27,7 +27,7 @@ def status(job: str, place: JobServer) -> None:
       distrain status dlrm --json
       distrain status dlrm --server https://jobs.example
     """
-    with place.jobs(READ_S) as jobs:
+    with server.jobs(READ_S) as jobs:
         document, lines = jobs.status(job)
     print_answer(**document)
     for line in lines:
@@ -44,7 +44,7 @@ def status(job: str, place: JobServer) -> None:
 )
 @job_options
 @json_option("Print the job as JSON at its end.")
-def wait(job: str, timeout_s: float | None, place: JobServer) -> None:
+def wait(job: str, timeout_s: float | None, server: JobServer) -> None:
     """Wait for the end of JOB, even if the service is restarted in the meantime.
 
     JOB is a job's id, or its beginning. The exit code is 0 if the job succeeded, 100 if it failed,
@@ -56,8 +56,8 @@ def wait(job: str, timeout_s: float | None, place: JobServer) -> None:
       distrain wait dlrm-20260301-123000-ab12
       distrain wait dlrm --timeout 3600 || echo "exit code $?"
     """
-    with place.jobs() as jobs:
-        target = _left_alone(jobs, job)
+    with server.jobs() as jobs:
+        target = _find_and_note(jobs, job)
         jobs.print_end(target, jobs.wait(target, timeout_s))
 
 
@@ -70,7 +70,7 @@ def wait(job: str, timeout_s: float | None, place: JobServer) -> None:
     help="With --scheduler: the run folder on this machine. Default: the path given at submission.",
 )
 @json_option("Print the run's summary as JSON at its end; of a service, the job.")
-def attach(job: str, place: JobServer, run_dir: Path | None) -> None:
+def attach(job: str, server: JobServer, run_dir: Path | None) -> None:
     """Follow JOB to its end: print its states, its progress, and how it ended.
 
     JOB is a job's id, or its beginning. Ctrl-C ends this command but not the job; `distrain cancel`
@@ -88,10 +88,10 @@ def attach(job: str, place: JobServer, run_dir: Path | None) -> None:
       distrain attach dlrm --run-dir /mnt/shared/runs/today
       distrain attach dlrm --server https://jobs.example
     """
-    if place.is_service and run_dir is not None:
+    if server.is_service and run_dir is not None:
         raise click.UsageError("--run-dir is for --scheduler: a service keeps it up to date.")
-    with place.jobs() as jobs:
-        jobs.follow(_left_alone(jobs, job), run_dir)
+    with server.jobs() as jobs:
+        jobs.follow(_find_and_note(jobs, job), run_dir)
 
 
 @click.command("open")
@@ -99,7 +99,7 @@ def attach(job: str, place: JobServer, run_dir: Path | None) -> None:
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
 @job_options
 @json_option("Print the address as JSON; no browser is opened.")
-def open_page(job: str | None, no_browser: bool, place: JobServer) -> None:
+def open_page(job: str | None, no_browser: bool, server: JobServer) -> None:
     """Open the page of JOB, or of all jobs, in the browser, and print its address.
 
     JOB is a job's id, or its beginning. A scheduler has one page for all its jobs, in Dask's
@@ -110,7 +110,7 @@ def open_page(job: str | None, no_browser: bool, place: JobServer) -> None:
       distrain open dlrm
       distrain open --no-browser
     """
-    with place.jobs(READ_S) as jobs:
+    with server.jobs(READ_S) as jobs:
         url = jobs.page(job)
     if json_wanted():
         print_answer(url=url)
@@ -120,7 +120,7 @@ def open_page(job: str | None, no_browser: bool, place: JobServer) -> None:
         print_warning("no browser could be opened here")
 
 
-def _left_alone(jobs: Any, word: str) -> Any:
+def _find_and_note(jobs: Any, word: str) -> Any:
     """Return the job whose id is `word` or begins with it.
 
     After this call, Ctrl-C prints that the job continues, and how to follow it.

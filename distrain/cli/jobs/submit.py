@@ -48,7 +48,7 @@ def command(
     follows: bool,
     job_id: str | None,
     run_dir: Path | None,
-    place: JobServer,
+    server: JobServer,
 ) -> None:
     """Submit the job in SPEC.yaml, print its id, and end; the job continues.
 
@@ -82,12 +82,12 @@ def command(
     if_interrupted("the job was not submitted")
     more = parse_tags(tags)
     spec = load_spec(spec_file, overrides)
-    if not place.is_service and (project or cluster):
+    if not server.is_service and (project or cluster):
         raise click.UsageError("--project and --cluster are for a service.")
-    if place.is_service and run_dir is not None:
+    if server.is_service and run_dir is not None:
         raise click.UsageError("--run-dir is for --scheduler: a service chooses it.")
-    with place.jobs() as jobs:
-        if not place.is_service:
+    with server.jobs() as jobs:
+        if not server.is_service:
             spec = _with_queue(spec, priority, more)
             jobs.submit(spec, run_dir, waits=waits or follows, checks=checks, job_id=job_id)
             return

@@ -131,7 +131,7 @@ def _find_checkpoint(root: Path, which: str) -> Path | str:
     place = checkpoint_dir(spec, RunPaths(root), run.job_id)
     entries = place.list()
     steps = ", ".join(str(entry.step) for entry in reversed(entries)) or "none"
-    where = {"place": place.url, "steps of its checkpoints": steps}
+    where = {"location": place.url, "steps of its checkpoints": steps}
     if which in ("best", "newest"):
         newest = entries[0] if entries else None
         step = None if newest is None else newest.step

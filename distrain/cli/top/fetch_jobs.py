@@ -99,6 +99,6 @@ def _tls_context() -> ssl.SSLContext:
     import dask
 
     context = ssl.create_default_context()
-    if authority := dask.config.get("distributed.comm.tls.ca-file", None):
-        context.load_verify_locations(authority)
+    if ca_file := dask.config.get("distributed.comm.tls.ca-file", None):
+        context.load_verify_locations(ca_file)
     return context

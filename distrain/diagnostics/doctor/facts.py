@@ -180,16 +180,16 @@ class Finding:
     severity: Severity
     check: str  # the name of the check, such as `run root`
     places: tuple[ProcessPlace, ...]  # the processes with the fault
-    fact: str  # the fault, in words
+    fault: str  # in words
     mend: str  # how to correct it
 
 
-def mistake(check: str, places: tuple[ProcessPlace, ...], fact: str, mend: str) -> Finding:
-    return Finding(Severity.MISTAKE, check, places, fact, mend)
+def mistake(check: str, places: tuple[ProcessPlace, ...], fault: str, mend: str) -> Finding:
+    return Finding(Severity.MISTAKE, check, places, fault, mend)
 
 
-def warning(check: str, places: tuple[ProcessPlace, ...], fact: str, mend: str) -> Finding:
-    return Finding(Severity.WARNING, check, places, fact, mend)
+def warning(check: str, places: tuple[ProcessPlace, ...], fault: str, mend: str) -> Finding:
+    return Finding(Severity.WARNING, check, places, fault, mend)
 
 
 def by_value(values: Mapping[ProcessPlace, str]) -> dict[str, tuple[ProcessPlace, ...]]:

@@ -78,7 +78,7 @@ def report_lines(report: Report) -> Iterator[str]:
     for finding in report.findings:
         where = ", ".join(map(str, finding.places))
         yield f"{_MARKS[finding.severity]}  {finding.check}: {where}"
-        yield f"      {finding.fact}"
+        yield f"      {finding.fault}"
         yield f"   -> {finding.mend}"
     yield from _not_looked_at(report.seen)
 

@@ -31,12 +31,11 @@ DecayRate = Annotated[Real, Field(ge=0, lt=1)]
 Depth = Annotated[Whole, Field(gt=0, le=MOST_LAYERS)]
 Widths = Annotated[tuple[PositiveInt, ...], Field(max_length=MOST_LAYERS)]
 Dropout = Annotated[Real, Field(ge=0, lt=1)]
-Width = Annotated[PositiveInt, Field(description="The width of every embedding.")]
+Width = Annotated[PositiveInt, Field(description="The dimension of every embedding.")]
 WidthOrOwn = Annotated[
     PositiveInt | None,
     Field(
-        description="The width of every embedding; null: the width that the schema has for each "
-        "column."
+        description="The dimension of every embedding; null: that of the schema, for each column."
     ),
 ]
 HiddenDropout = Annotated[Dropout, Field(description="The dropout rate after each hidden layer.")]

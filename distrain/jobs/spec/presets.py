@@ -188,7 +188,7 @@ def _columns_of(kind: str, schema: Schema | None) -> dict[str, Any]:
             f"{kind} needs events: lists of ids of the same domain as a column of the row; the "
             "data has none",
             hint="Create them with `history` in the features document, or give list and column "
-            "the same `domain` there (docs/any-table.md), and prepare the rows again.",
+            "the same `domain` there (docs/features.md), and prepare the rows again.",
         )
     if kind == "sasrec_retrieval" and schema and not len(flat.select_by_tag(Tags.ITEM_ID)):
         raise SpecError(

@@ -91,9 +91,10 @@ def _check_mean(kind: TargetKind, name: str, task: TaskSpec) -> None:
     most = 1.0 if kind == "binary" else math.inf
     if (kind == "binary" or task.loss == "poisson") and not 0 < task.mean < most:
         raise SpecError(
-            f"the task {name!r} has the mean {task.mean:g}, which has no logarithm",
+            f"the task {name!r}: mean is {task.mean:g}; must be between 0 and 1 (binary) or "
+            "above 0 (poisson)",
             where={"model.tasks": name},
-            hint="A share of ones must be between 0 and 1, the mean of counts above 0.",
+            hint="Leave `mean` out: it is then computed from the training rows.",
         )
 
 

@@ -107,8 +107,9 @@ def _known_metric(metric: str) -> str:
     if name in (of_any if target else of_main) or metric == RETRIEVAL_METRIC:
         return metric
     raise ValueError(
-        f"must be {', '.join(of_main)}, which are of the first binary target, {RETRIEVAL_METRIC} "
-        f"of retrieval, or TARGET.METRIC with one of {', '.join(of_any)}; not {metric!r}"
+        f"unknown metric {metric!r}; for the first binary target: {', '.join(of_main)}; for "
+        f"retrieval: {RETRIEVAL_METRIC}; for any target TARGET.METRIC, where METRIC is one of "
+        f"{', '.join(of_any)}"
     )
 
 
@@ -305,7 +306,7 @@ class TrainSpec(Section):
     micro_batches: _PositiveOrAuto = Field(
         "auto",
         description="The number of slices into which a rank's rows of a step are cut for forward "
-        "and backward passes of the dense part; the weights are updated once. More slices need "
+        "and backward passes of the dense layers; the weights are updated once. More slices need "
         "less memory. `auto`: on a CPU, slices of about 4,096 rows per thread if that gives at "
         "least four slices and the model computes each row independently; otherwise 1.",
     )
@@ -331,7 +332,7 @@ class TrainSpec(Section):
     )
     precision: Literal["fp32", "tf32", "bf16"] = Field(
         "fp32",
-        description="The arithmetic of the dense part in training. `bf16`: autocast, with "
+        description="The arithmetic of the dense layers in training. `bf16`: autocast, with "
         "parameters and loss in fp32. `tf32`: TF32 tensor cores; an error on other devices than "
         "NVIDIA GPUs.",
     )

@@ -152,7 +152,7 @@ class RowFilter:
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             name, value = test.column.name, test.value
             other = f"column {value.name!r}" if isinstance(value, ColumnName) else repr(value)
-            message = f"column {name!r} holds {kind}, which does not compare with {other}"
+            message = f"column {name!r} has type {kind}, which does not compare with {other}"
             raise self._error(f"{message}: {first_line(error)}", test.column, file, _HINT) from None
         return expression
 
@@ -289,7 +289,7 @@ def _literal(value: Value, kind: DataType) -> Scalar:
         return pa.scalar(date.fromisoformat(value), kind)
     if isinstance(value, str) and types.is_timestamp(kind):
         if _TOO_FINE.search(value):  # Python would truncate it
-            raise ValueError("moments have six digits of a second at most")
+            raise ValueError("timestamps in a filter have at most microsecond precision")
         moment = datetime.fromisoformat(value)
         if kind.tz is not None and moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)

@@ -142,7 +142,7 @@ def type_problem(column: WantedColumn, kind: DataType) -> str | None:
 
     if column.kind == "raw":  # the workflow checks its inputs
         return None
-    holds = f"column {column.name!r} holds {kind}"
+    holds = f"column {column.name!r} has type {kind}"
     if _is_list(kind):
         if not column.is_list:
             return f"{holds}: one value per row is needed, not lists"

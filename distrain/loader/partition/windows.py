@@ -110,7 +110,7 @@ def _of_column(
     leaves = [n for n in range(metadata.num_columns) if metadata.schema.column(n).path == name]
     if factor is None or len(leaves) != 1:
         problem = DataError(
-            f"column {name!r} holds {kind}, which cannot define windows",
+            f"column {name!r} has type {kind}, which cannot define windows",
             where={"file": path, "data.windows.by": name},
             hint="Dates, timestamps, integers and floating numbers are ordered; write another "
             "column as one of these, or folders named `key=value`.",

@@ -54,9 +54,10 @@ class Block(nn.Module):
         """
         if self.input_shape is not None:
             raise ModelError(
-                f"{self.label} takes {self.input_shape} of {self.input_shape.made_by} already, and "
-                f"cannot take {input_shape} of {input_shape.made_by} too",
-                hint="Make a second block.",
+                f"{self.label} is already connected to {self.input_shape.made_by} "
+                f"({self.input_shape}), and cannot be connected to {input_shape.made_by} "
+                f"({input_shape})",
+                hint="Create a second block.",
             )
         self.output_shape = replace(self.build(input_shape), made_by=self.label)
         self.input_shape = input_shape
@@ -220,8 +221,8 @@ class Aggregate(Block):
                     for name in (first, other)
                 )
                 raise ModelError(
-                    f"{self.how!r} takes branches of one width: {one}, {two}",
-                    hint="Bring them to one width, by an MLPBlock for example, or concat them.",
+                    f"{self.how!r} needs branches of equal width: {one}, {two}",
+                    hint="Use equal widths (for example an MLPBlock), or aggregation='concat'.",
                 )
 
 

@@ -154,7 +154,7 @@ class EventBlock(Block):
                         hint="Give both one width, or one table.",
                     )
         raise ModelError(
-            f"{input_shape.made_by} gives no column {target!r}, the target of the list {name!r}",
+            f"{input_shape.made_by} returns no column {target!r}, the target of the list {name!r}",
             hint="The target must be a categorical column with one value per row.",
         )
 

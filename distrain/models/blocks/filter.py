@@ -86,9 +86,9 @@ class Filter(Block):
         if isinstance(input_shape, Columns):
             return self._build_columns(input_shape)
         raise ModelError(
-            f"{self.label} picks columns or branches, but {input_shape.made_by} gives "
+            f"{self.label} needs columns or branches, but {input_shape.made_by} returns "
             f"{input_shape}, which has no names",
-            hint="Filter before that, or let a ParallelBlock give a dictionary (aggregation=None).",
+            hint="Filter before that block, or use a ParallelBlock with aggregation=None.",
         )
 
     def forward(self, value: Value) -> Value:
@@ -157,7 +157,7 @@ class Filter(Block):
         unknown = [name for name in self.names if name not in known]
         if unknown:
             raise ModelError(
-                f"{input_shape.made_by} gives no {what} {', '.join(map(repr, unknown))}",
+                f"{input_shape.made_by} returns no {what} {', '.join(map(repr, unknown))}",
                 where={"there are": ", ".join(known if shown is None else shown)},
             )
 
@@ -258,7 +258,7 @@ class PiecewiseLinear(Block):
     def build(self, input_shape: Shape) -> Shape:
         if not isinstance(input_shape, Columns):
             raise ModelError(
-                f"{self.label} takes columns, but {input_shape.made_by} gives {input_shape}"
+                f"{self.label} needs columns, but {input_shape.made_by} returns {input_shape}"
             )
         # Computed with Python's floats, so the knots are the same on every device, also on `meta`.
         shares = [0.02 + 0.96 * place / max(1, self.pieces) for place in range(self.pieces + 1)]
@@ -291,9 +291,9 @@ class FieldVectors(Block):
             or input_shape.events
         ):
             raise ModelError(
-                f"{self.label} takes embeddings of one width, but {input_shape.made_by} gives "
+                f"{self.label} needs embeddings of equal width, but {input_shape.made_by} returns "
                 f"{input_shape}",
-                hint="Set one embedding_dim for all columns; there must be a categorical one.",
+                hint="Set one embedding_dim for all columns, with at least one categorical column.",
             )
         (group,) = input_shape.groups
         bound = group.dim**-0.5

@@ -59,7 +59,7 @@ class MaskNetBlock(Block):
     def build(self, input_shape: Shape) -> Shape:
         if not isinstance(input_shape, Columns):
             raise ModelError(
-                f"{self.label} takes columns, but {input_shape.made_by} gives {input_shape}"
+                f"{self.label} needs columns, but {input_shape.made_by} returns {input_shape}"
             )
         every = width = some_width(input_shape, self.label)
         self.norms = nn.ModuleList(_VectorNorm(len(g.columns), g.dim) for g in input_shape.groups)
@@ -167,8 +167,8 @@ class BilinearFusion(Block):
         )
         if len(widths) != 2 or any(width % self.heads for width in widths):
             raise ModelError(
-                f"{self.label} takes two branches whose widths {self.heads} heads divide, and "
-                f"{input_shape.made_by} gives {input_shape}"
+                f"{self.label} needs two branches whose widths are multiples of {self.heads} "
+                f"(heads), but {input_shape.made_by} returns {input_shape}"
             )
         first, second = (width // self.heads for width in widths)
         self.linear = nn.Linear(sum(widths), 1)

@@ -97,14 +97,14 @@ class DotProductInteraction(Block):
     """Computes the dot products of all pairs of a row's vectors; see `PairProducts`.
 
     Shape:
-        vectors of one width to `[rows, count * (count - 1) / 2]`.
+        vectors of equal width to `[rows, count * (count - 1) / 2]`.
     """
 
     def build(self, input_shape: Shape) -> Shape:
         vectors = vectors_of(input_shape, self.label)
         if vectors.count < 2:
             raise ModelError(
-                f"{self.label} needs at least two vectors, but {input_shape.made_by} gives "
+                f"{self.label} needs at least two vectors, but {input_shape.made_by} returns "
                 f"{input_shape}"
             )
         self.pairs = PairProducts(vectors.count)
@@ -152,7 +152,7 @@ class FMBlock(Block):
             products element by element (arXiv:1708.05027, eq. 4).
 
     Shape:
-        vectors of one width to `[rows, 1]`, or `[rows, dim]` if `per_dim`.
+        vectors of equal width to `[rows, 1]`, or `[rows, dim]` if `per_dim`.
 
     >>> from distrain.models.shapes import Vectors
     >>> fm = FMBlock()
@@ -188,7 +188,7 @@ class FieldAttention(Block):
         width: Width of each layer's vectors; a multiple of `heads`.
 
     Shape:
-        vectors of one width to `[rows, count, width]`.
+        vectors of equal width to `[rows, count, width]`.
 
     Raises:
         ModelError: There are no layers, or the width is not a multiple of `heads`.
@@ -234,7 +234,7 @@ class CompressedInteraction(Block):
         maps: The number of maps of each layer.
 
     Shape:
-        vectors of one width to `[rows, sum(maps)]`.
+        vectors of equal width to `[rows, sum(maps)]`.
 
     >>> cin = CompressedInteraction([2, 3])
     >>> str(cin.attach(Vectors(4, 8)))
@@ -305,7 +305,7 @@ class DLRMBlock(Block):
             or input_shape.events
         ):
             raise ModelError(
-                f"{self.label} takes embeddings of one width, but {input_shape.made_by} gives "
+                f"{self.label} needs embeddings of equal width, but {input_shape.made_by} returns "
                 f"{input_shape}",
                 hint="Set one embedding_dim for all columns.",
             )
@@ -314,7 +314,7 @@ class DLRMBlock(Block):
         if pairs_from < 2:
             raise ModelError(
                 f"{self.label} needs at least two vectors to interact, but {input_shape.made_by} "
-                f"gives {input_shape}",
+                f"returns {input_shape}",
                 hint="Use two categorical columns, or one and continuous ones; or an MLP.",
             )
         dim = input_shape.groups[0].dim

@@ -92,7 +92,7 @@ class L2Norm(Block):
     A vector shorter than 1e-12 is divided by 1e-12, so zeros stay zeros.
 
     Shape:
-        `[rows, width]`, a vector a row, or vectors of one width `[rows, count, dim]`, to the same.
+        `[rows, width]`, or vectors of equal width `[rows, count, dim]`, to the same shape.
 
     >>> import torch
     >>> norm = L2Norm()

@@ -20,7 +20,7 @@ from distrain.errors import SpecError
 from distrain.loader.host_memory import Slab, event_after, to_device
 
 _SMALLEST_SWEEP = 4096
-_SETTLED_AT_ONCE = 1 << 16  # places that `flush` copies at once, which limits page-locked memory
+_FLUSHED_AT_ONCE = 1 << 16  # cache slots copied at once by `flush`; limits page-locked memory
 
 
 class _Returning(NamedTuple):
@@ -117,8 +117,8 @@ class DeviceRowCache:
     def flush(self) -> None:
         """Copy every changed row back to the host, and empty the cache."""
         if self._values:
-            for start in range(0, self.capacity, _SETTLED_AT_ONCE):
-                stop = min(start + _SETTLED_AT_ONCE, self.capacity)
+            for start in range(0, self.capacity, _FLUSHED_AT_ONCE):
+                stop = min(start + _FLUSHED_AT_ONCE, self.capacity)
                 self._write_back(torch.arange(start, stop))
             self._finish_return()
         self._reset(self._place_of.device, empty=True)
@@ -169,7 +169,7 @@ class DeviceRowCache:
         full = rows >= 0
         self._place_of[self._there(rows[full])] = -1
         places = places[full & self._dirty[places]]
-        self._finish_return()  # the code below reuses its memory
+        self._finish_return()  # the copies below reuse the previous copy's page-locked memory
         if len(places):
             taken = self._there(places)
             values = [

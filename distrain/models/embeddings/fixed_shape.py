@@ -90,19 +90,19 @@ class FixedTables:
             for store in tables.stores
         ]
         self._group_of = [tables.group_of(store) for store in tables.stores]
-        self._spread = [store for store in self._stores if isinstance(store, ShardedStore)]
-        # `Averaging.growth` of the step, on the device like the other numbers of a captured graph
+        self._sharded = [store for store in self._stores if isinstance(store, ShardedStore)]
+        # `Averaging.growth` of the step; on the device, because a CUDA graph reads it there
         self._growth = self._scalar(1.0)
 
     @property
     def needs_requests(self) -> bool:
         """Whether some tables are sharded, so that `request_rows` must precede `route`."""
-        return bool(self._spread)
+        return bool(self._sharded)
 
     @property
     def capacities(self) -> tuple[tuple[int, ...], ...]:
         """For each sharded store, how many rows a rank may request from each owner (a rank)."""
-        return tuple(store.capacities.now for store in self._spread)
+        return tuple(store.capacities.now for store in self._sharded)
 
     def raise_capacity(self, wanted: Sequence[int]) -> None:
         """Raise the capacities of the sharded stores to 1.25 times the rows that a batch needs.
@@ -111,7 +111,7 @@ class FixedTables:
         each sharded store; 0 changes nothing. Pass the same numbers on all ranks, then call
         `request_rows` again.
         """
-        for store, rows in zip(self._spread, wanted, strict=True):
+        for store, rows in zip(self._sharded, wanted, strict=True):
             store.raise_capacity(rows)
 
     @torch.no_grad()
@@ -128,7 +128,7 @@ class FixedTables:
             Then the tensors of `PaddedRoutes`.
         """
         self._check_ids(ids)
-        asked = [store.request_rows(ids) for store in self._spread]
+        asked = [store.request_rows(ids) for store in self._sharded]
         answers = [tensor for _, *own in asked for tensor in own]
         return torch.stack([wanted for wanted, *_ in asked]), *answers
 

@@ -236,8 +236,8 @@ class BinaryClassificationTask(LabelTask):
             self.logit = nn.Linear(width, self.outputs)
         elif width != self.outputs:
             raise ModelError(
-                f"{self.label} without a layer takes {self.outputs} values a row, and "
-                f"{input_shape.made_by} gives {input_shape}"
+                f"{self.label} without a layer needs {self.outputs} values per row, but "
+                f"{input_shape.made_by} returns {input_shape}"
             )
         return self.pre.attach(Flat(self.outputs))
 

@@ -18,7 +18,7 @@ def tower_width(input_shape: Shape, user: str, item: str, who: str) -> int:
     shapes = input_shape.shapes if isinstance(input_shape, Branches) else {}
     if not {user, item} <= set(shapes):
         raise ModelError(
-            f"{who} takes branches {user!r} and {item!r}, but {input_shape.made_by} gives "
+            f"{who} needs branches {user!r} and {item!r}, but {input_shape.made_by} returns "
             f"{input_shape}",
             hint="Use a ParallelBlock with aggregation=None.",
         )
@@ -28,7 +28,7 @@ def tower_width(input_shape: Shape, user: str, item: str, who: str) -> int:
             f"{name!r} of {shapes[name].made_by} is {shapes[name].width} wide"
             for name in (user, item)
         )
-        raise ModelError(f"{who} multiplies vectors of one width: {one}, {two}")
+        raise ModelError(f"{who} multiplies vectors of equal width: {one}, {two}")
     return width
 
 

@@ -65,8 +65,8 @@ class Limits:
     """
 
     new: int | None  # the number of values that may get an id; `None` for no limit
-    # the number of values without an id whose counts are kept, rounded up to an equal number for
-    # each of 256 hash buckets; so the kept values do not depend on the number of pieces
+    # the number of values without an id whose counts are kept, rounded up to a multiple of 256: an
+    # equal number for each hash bucket, so the kept values do not depend on the number of pieces
     rare: int
 
     @classmethod

@@ -60,9 +60,9 @@ class ListSliceSpec(Section):
     @model_validator(mode="after")
     def _keeps_something(self) -> ListSliceSpec:
         if self.start == 0 and self.end is None:
-            raise ValueError("a slice from 0 to the end drops nothing")
+            raise ValueError("list_slice from 0 to the end keeps every item; remove it")
         if self.end == 0:
-            raise ValueError("a slice to 0 keeps nothing")
+            raise ValueError("list_slice with end: 0 keeps no item")
         return self
 
 
@@ -126,7 +126,7 @@ class _ColumnSpec(Section):
         given = [name for name, value in others.items() if value is not None]
         given += ["list_slice"] if self.list_slice else []
         if self.cross and given:
-            raise ValueError(f"cross excludes {', '.join(given)}: it uses values unchanged")
+            raise ValueError(f"cross uses values unchanged; remove {', '.join(given)}")
         if "cross" in self.model_fields_set and len({*self.cross}) < 2:
             raise ValueError("cross needs two columns or more")
         return self

@@ -113,7 +113,7 @@ def same_in_all(files: Sequence[tuple[str, dict[str, str]]], hint: str) -> dict[
             known_path, known = first.setdefault(column, (path, content))
             if known != content:
                 raise DataError(
-                    f"the column holds {content} here and {known} in an earlier file",
+                    f"the column contains {content} here and {known} in an earlier file",
                     where={"column": column, "file": path, "earlier file": known_path},
                     hint=hint,
                 )

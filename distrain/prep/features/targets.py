@@ -101,20 +101,20 @@ class TargetSpec(Section):
     def _one_comparison(self) -> TargetSpec:
         given = [key for key in _COMPARISONS if getattr(self, key) is not None]
         if len(given) > 1:
-            raise ValueError(f"{' and '.join(given)} are more than one comparison; give one")
+            raise ValueError(f"only one comparison is allowed, but {' and '.join(given)} are given")
         if given and self.kind != "binary":
             raise ValueError(f"{given[0]} makes binary labels, but kind is {self.kind}")
         if self.otherwise is not None and self.equals is None:
-            raise ValueError("otherwise is the other value of equals, which is not given")
+            raise ValueError("otherwise needs equals: it is the label's other value")
         if self.otherwise is not None and self.otherwise == self.equals:
             raise ValueError("otherwise and equals are the same value")
         if (self.kind == "multiclass") != (self.classes is not None):
             raise ValueError(
-                "classes and kind: multiclass need each other; classes are their number, or all "
-                "values: classes: [red, green, blue]"
+                "`kind: multiclass` and `classes` need each other; `classes` is the number of "
+                "classes or the list of all values: [red, green, blue]"
             )
         if isinstance(self.classes, tuple) and not 2 <= len(self.classes) == len({*self.classes}):
-            raise ValueError("classes are at least two different values")
+            raise ValueError("classes must have at least two different values")
         return self
 
     def schema_of(self, name: str) -> ColumnSchema:

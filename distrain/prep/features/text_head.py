@@ -139,10 +139,10 @@ def _refuse_other_encodings(path: str, head: bytes) -> None:
             return
         name = "UTF-16" if pairs.count(0) * 4 < 3 * len(pairs) - 4 else "UTF-32"
     raise DataError(
-        f"the text is {name}",
+        f"the file is encoded as {name}, which is not supported",
         where={"file": path},
-        hint=f"`iconv -f {name} -t UTF-8 FILE` writes it as UTF-8. Without that UTF-8, latin-1 and "
-        "cp1252 (format.encoding) are read.",
+        hint=f"Convert it: `iconv -f {name} -t UTF-8 FILE`. Supported encodings (format.encoding): "
+        "UTF-8, latin-1 and cp1252.",
     )
 
 

@@ -104,7 +104,7 @@ class Categorify(FittedByColumn):
         type_here, known = category_type(values.type), category_type(vocabulary.values.type)
         if len(vocabulary.values) and type_here != known:
             raise DataError(
-                f"the column holds {type_here}, but its saved categories are {known}",
+                f"the column has type {type_here}, but its saved categories have type {known}",
                 where={"column": column},
                 hint="Use the workflow that was fitted on files of this kind.",
             )

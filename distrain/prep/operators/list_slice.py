@@ -46,7 +46,7 @@ class ListSlice(SettingsOnly):
         """
         if not holds_lists(values.type):
             raise DataError(
-                f"ListSlice needs lists, but the column holds {values.type}",
+                f"ListSlice needs lists, but the column has type {values.type}",
                 where={"column": column},
             )
         lists = Lists.of(values)

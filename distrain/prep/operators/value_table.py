@@ -143,7 +143,8 @@ class ValueTable:
             values = pa.nulls(len(values), self.values.type)
         if len(self.values) > self.values.null_count and _wide(values).type != self.values.type:
             raise DataError(
-                f"the column holds {values.type}, but its saved values are {self.values.type}",
+                f"the column has type {values.type}, but its saved values have "
+                f"type {self.values.type}",
                 hint="Use the workflow that was fitted on files of this kind.",
             )
         encoded = _wide(values).dictionary_encode()

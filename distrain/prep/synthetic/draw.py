@@ -27,7 +27,7 @@ class IntegerColumn:
 
     name: str
     median: float  # the median before rounding down; below 1 most values are 0
-    spread: float  # the exponent of the odds; the ratio of the quartiles is `9 ** spread`
+    spread: float  # log-logistic scale; q75 / q25 = 9 ** spread
     shift: int  # added to every value; `cap` is the maximum after that
     cap: int
     missing: float = 0.0  # the share of rows without a value

@@ -100,7 +100,7 @@ def update_vocabularies(
         for place, column in enumerate(counted)
     ]
     work = []
-    for column, was in zip(counted, runner.run("spread", _spread, spread), strict=True):
+    for column, was in zip(counted, runner.run("spread", _to_buckets, spread), strict=True):
         operator = cast(Categorify, column.operator)
         limits = Limits.of(operator, keep_counts, was.num_values)
         whole = (column.name, column.nulls, old, was, limits, categories, range_bytes)
@@ -109,7 +109,7 @@ def update_vocabularies(
     return add_up(runner, _update_piece, _write_updated, work, f"{staging}/updated", range_bytes)
 
 
-def _spread(old: str, name: str, stem: str, range_bytes: int) -> _Old:
+def _to_buckets(old: str, name: str, stem: str, range_bytes: int) -> _Old:
     """Copy the vocabulary `name` of the folder `old`, and its kept counts, to files `STEM-*`.
 
     The files are sorted by hash bucket. Returns their paths and sizes. About `range_bytes` are

@@ -143,9 +143,12 @@ def missed_deadline(job: Job, now_s: float) -> AttemptFailure | None:
 def _late_start(job: Job) -> str:
     within = f"within {job.spec.deadlines.start_s:g} s"
     if job.state is JobState.RESTARTING:
-        return f"the job was not placed again {within} (deadlines.start_s): {job.why_pending}"
+        return (
+            f"the job was not assigned to workers again {within} (deadlines.start_s): "
+            f"{job.why_pending}"
+        )
     missing = [str(rank) for rank, status in job.ranks.items() if not status.ready]
     return (
-        f"attempt {job.attempt} did not start {within} of its placement (deadlines.start_s): "
+        f"attempt {job.attempt} did not start {within} of its assignment (deadlines.start_s): "
         f"rank {', '.join(missing)} did not become ready"
     )

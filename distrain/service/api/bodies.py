@@ -88,7 +88,7 @@ class JobChangeRequest(Request):
 
 
 class CancelRequest(Request, CancelOptions):
-    """How a job is cancelled."""
+    """Options for cancelling a job."""
 
 
 JobId = Annotated[str, Field(pattern=f"^{JOB_ID}$")]

@@ -122,7 +122,7 @@ class KubeApi(AbstractContextManager["KubeApi"]):
             return ssl.create_default_context(cafile=str(ca_file) if ca_file else None)
         except (OSError, ssl.SSLError) as error:
             raise ClusterError(
-                f"the certificate of the Kubernetes API's authority cannot be used: {error}",
+                f"the certificate of the Kubernetes API's CA cannot be used: {error}",
                 where={"ca_file": str(ca_file)},
                 hint="It is a PEM file; in a pod, ca.crt of the mounted service account.",
             ) from error

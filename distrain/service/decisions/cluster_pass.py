@@ -135,7 +135,7 @@ class Pass:
             changes += [
                 Change(job, action.columns)
                 for action in actions
-                if isinstance(action, Write) and self._may_write(job, action.columns)
+                if isinstance(action, Write) and self._write_now_or_keep(job, action.columns)
             ]
         self._commit(*changes)
 
@@ -271,10 +271,12 @@ class Pass:
                 self._finish(job, cancelled(job, self.now_s))
 
     def _finish(self, job: Job, columns: Mapping[str, Any], seen: SeenJob | None = None) -> None:
-        if self._may_write(job, columns, seen):
+        if self._write_now_or_keep(job, columns, seen):
             self._commit(Change(job, columns))
 
-    def _may_write(self, job: Job, columns: Mapping[str, Any], seen: SeenJob | None = None) -> bool:
+    def _write_now_or_keep(
+        self, job: Job, columns: Mapping[str, Any], seen: SeenJob | None = None
+    ) -> bool:
         """Return True if `columns` may be written to the job's row now.
 
         Otherwise keep them for later. Columns that end a job must wait until the summary is in its

@@ -53,7 +53,7 @@ def declare(store: Store, settings: Settings) -> None:
 
 
 def first_token(store: Store, settings: Settings) -> tuple[Token, str] | None:
-    """Make a token for the first admin, and return it with its text.
+    """Create a token for the first admin, and return it with its text.
 
     Returns `None` if there are no admins, or if one of them has a token, even one that is no longer
     valid.

@@ -107,7 +107,7 @@ class ClusterLoop:
         self._needed, self.num_jobs = bool(alive), len(alive)
         if one.wanted_workers is not None:
             self._wanted_workers = one.wanted_workers
-        self._tell(alive, now_s)
+        self._write_state(alive, now_s)
         self._look_at_waiting(alive)
         return one.active
 
@@ -152,7 +152,7 @@ class ClusterLoop:
             num_ranks = next(job.num_ranks for job in alive if job.id == key[0])
             known[key] = int(resources.get("min_ranks") or num_ranks)
 
-    def _tell(self, alive: list[Job], now_s: float) -> None:
+    def _write_state(self, alive: list[Job], now_s: float) -> None:
         """Write the cluster's state to the database.
 
         It is written if it has changed, and at least every `REPORT_EVERY_S`. Changes of times,

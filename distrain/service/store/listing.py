@@ -141,9 +141,9 @@ class Listing:
         found = self.db.all(counted.group_by(_jobs.c.phase, _jobs.c.state))
         return {(phase, state): count for phase, state, count in found}
 
-    def ended_counts(self, within_s: float) -> dict[str, int]:
+    def ended_counts(self, last_s: float) -> dict[str, int]:
         with self.db.read() as connection:
-            since_s = self.db.now_s(connection) - within_s
+            since_s = self.db.now_s(connection) - last_s
             counted = select(_jobs.c.state, func.count()).where(_jobs.c.finished_at_s > since_s)
             found = connection.execute(counted.group_by(_jobs.c.state))
             return {state: count for state, count in found}  # noqa: C416 - to mypy, rows are not pairs

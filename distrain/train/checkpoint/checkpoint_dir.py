@@ -88,7 +88,7 @@ class CheckpointDir:
     def unavailable(self, error: OSError) -> Unavailable:
         return Unavailable(
             f"the checkpoints could not be listed: {error}",
-            where={"place": self.url},
+            where={"location": self.url},
             hint="Check checkpoint.dir, its permissions, and that its server answers.",
         )
 

@@ -157,14 +157,14 @@ def _refuse(directory: CheckpointDir, folder: Folder, claims: list[str]) -> None
     if not runs and not survey.others:
         return
     newest = max(survey.others, key=attempt_and_step, default=None)
-    where: dict[str, object] = {"place": directory.url}
+    where: dict[str, object] = {"location": directory.url}
     if directory.run is not None:
         where["this run"] = directory.run
     if newest is not None:
         where["its newest checkpoint"] = f"{folder.url}/{newest}"
     if not runs:
         raise SpecError(
-            "checkpoint.dir holds checkpoints that name no run: they were saved outside of one",
+            "checkpoint.dir contains checkpoints that were not written by a job",
             where=where,
             hint=_hint(directory, None, newest),
         )
@@ -231,5 +231,5 @@ def _not_written(url: str) -> Iterator[None]:
     except OSError as error:
         lasting = isinstance(error, _LASTING) or error.errno in _LASTING_NUMBERS
         raise (OutputError if lasting else Unavailable)(
-            f"checkpoints cannot be written: {error}", where={"place": url}, hint=_WRITE_HINT
+            f"checkpoints cannot be written: {error}", where={"location": url}, hint=_WRITE_HINT
         ) from error

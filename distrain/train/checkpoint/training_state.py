@@ -32,11 +32,11 @@ class TrainingState:
 
     model: ClickModel
     sparse_optimizer: SparseOptimizer
-    dense_optimizer: Optimizer  # torch's, of the dense part
+    dense_optimizer: Optimizer  # torch's, of the dense layers
 
     @property
     def device(self) -> torch.device:
-        """The device of the dense part, or of the tables if the dense part has no parameters.
+        """The device of the dense layers, or of the tables if the dense layers have no parameters.
 
         Tensors that ranks exchange must be on this device.
         """

@@ -34,7 +34,7 @@ class JobSpan:
             steps = min(steps, spec.train.max_steps)
         if steps == 0:
             raise SpecError(
-                "the job has no steps to take",
+                "the job would train 0 steps",
                 where={
                     "rows": loader.num_rows,
                     "train.global_batch_size": spec.train.batch_rows,

@@ -136,7 +136,7 @@ def read_best_weights(
             if peers.rank == 0:
                 entry = entry_of_step(directory.list(), step)
                 if entry is None:
-                    raise DataError("no such checkpoint", where={"place": directory.url})
+                    raise DataError("no such checkpoint", where={"location": directory.url})
                 found = entry.name
         name = gather_texts(peers, device, found)[0]
         with together():

@@ -74,11 +74,11 @@ def put_model(paths: RunPaths, model: Path, after_slab: Callable[[], None] = lam
     url = paths.place_of(model)
     try:
         target = open_folder(url)
-        with_retries(lambda: _put(model, target, after_slab), {"place": url}, STORE_RETRY_S)
+        with_retries(lambda: _put(model, target, after_slab), {"location": url}, STORE_RETRY_S)
     except OSError as error:
         raise OutputError(
             f"the model cannot be written: {first_line(error)}",
-            where={"place": url},
+            where={"location": url},
             hint="Check the bucket, and the credentials of the workers.",
         ) from error
 

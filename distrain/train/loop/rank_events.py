@@ -110,7 +110,7 @@ class RankEvents:
         )
 
     def lr_of(self, step: int) -> float:
-        """Return the dense part's learning rate in a step; steps count from 0."""
+        """Return the dense layers' learning rate in a step; steps count from 0."""
         return self._lr_at(step, self.train.optimizer.lr, self.train.schedule)
 
     def table_lr_of(self, step: int) -> float:

@@ -7,7 +7,7 @@
     averages            with `train.ema`: gaps to the averages, and copies of weights for scoring
     embeddings          of a slice (a micro-batch), `[rows, columns, dim]`, and their gradient
     recorded step       what a CUDA graph keeps for its tensors, beside other steps and validations
-    activations         the other tensors of the dense part that live at a time (`LiveBytes`)
+    activations         the other tensors of the dense layers that live at a time (`LiveBytes`)
     routes              of the batch that trains, of the batches made ahead, and of one being made
     exchanged rows      a step's distinct rows, sums of their gradients, data sent between ranks
     host-cached tables  weights and optimizer state in host memory

@@ -1,7 +1,7 @@
 """Runs a small training step, to measure the memory that a plan cannot compute.
 
 Two parts of a rank's memory depend on libraries, not on the job: the memory of a process that has
-used torch, NumPy and Arrow, and the tensors of the dense part that live at the same time. So the
+used torch, NumPy and Arrow, and the tensors of the dense layers that live at the same time. So the
 planning process runs some steps of up to 4,096 rows with the job's own model, whose tables have a
 few rows each, and measures itself.
 """

@@ -1,4 +1,4 @@
-"""Places the tables of a job, and checks that a machine can hold them and the dense part.
+"""Places the tables of a job, and checks that a machine can hold them and the dense layers.
 
 The check adds up the weights of a rank's tables, the dense parameters with their gradients, and the
 optimizers' states. Batches and activations need more memory (`memory.py`), so a job that passes may
@@ -174,7 +174,7 @@ def _container_use() -> int:
 
 
 def check_fits(spec: JobSpec, schema: Schema, device: torch.device | None) -> None:
-    """Raise `SpecError` if a rank cannot hold the tables and the dense part; allocates nothing.
+    """Raise `SpecError` if a rank cannot hold the tables and the dense layers; allocates nothing.
 
     `device` is the device of the ranks if they run on this machine. It is `None` if they run on
     other machines: then only the limits in the spec are checked.

@@ -47,11 +47,11 @@ def add_tables(sq_norm: Tensor, stores: Sequence[Store], touched: Sequence[Touch
     of fixed shapes (`GraphedStep`).
     """
     # Other ranks hold the other rows of sharded tables.
-    of_sharers: dict[int, tuple[Peers, list[Tensor]]] = {}
+    grads_by_ranks: dict[int, tuple[Peers, list[Tensor]]] = {}
     for store, rows in zip(stores, touched, strict=True):
         shard_group = store.shard_group
-        of_sharers.setdefault(shard_group.num_ranks, (shard_group, []))[1].append(rows.grads)
-    for _, (shard_group, grads) in sorted(of_sharers.items(), key=lambda item: item[0]):
+        grads_by_ranks.setdefault(shard_group.num_ranks, (shard_group, []))[1].append(rows.grads)
+    for _, (shard_group, grads) in sorted(grads_by_ranks.items(), key=lambda item: item[0]):
         sq_norm = sq_norm + shard_group.all_reduce_sum(rows_sq_norm(grads))
     return sq_norm
 

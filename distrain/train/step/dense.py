@@ -1,4 +1,4 @@
-"""The dense part of a rank's training step: forward and backward, gradient sync, optimizer."""
+"""The dense layers in a rank's training step: forward and backward, gradient sync, optimizer."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -141,7 +141,7 @@ def _check_trained(module: nn.Module) -> None:
     kinds = {name: str(p.dtype) for name, p in parameters.items() if p.requires_grad}
     if not kinds:
         raise ModelError(
-            "the dense part has no parameter to train",
+            "the dense layers have no parameter to train",
             where={"parameters": len(parameters), "with requires_grad": 0},
             hint="Give it a layer with parameters, or leave requires_grad of one at True, such as "
             "of the last layer; the embeddings are trained with it.",
@@ -150,7 +150,7 @@ def _check_trained(module: nn.Module) -> None:
         few = Counter(kinds.values()).most_common()[-1][0]
         odd = [name for name, kind in kinds.items() if kind == few]
         raise ModelError(
-            "the parameters of the dense part have different types",
+            "the parameters of the dense layers have different types",
             where={"types": ", ".join(sorted(set(kinds.values()))), few: ", ".join(odd[:3])},
             hint="Convert them to one type in the function that makes the model, for example with "
             "module.float(). train.precision sets the type of the computation.",

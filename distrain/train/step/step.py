@@ -1,4 +1,4 @@
-"""One training step: look up, run the dense part, exchange, update."""
+"""One training step: look up, run the dense layers, exchange, update."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -78,7 +78,7 @@ class TrainStep:
             batch: This rank's rows, with labels, on the model's device.
             global_rows: Rows of this step over all ranks.
             route: The batch's route, if it was made ahead; either all ranks pass one, or none.
-            table_lr: The learning rate of the tables; `None` for that of the dense part.
+            table_lr: The learning rate of the tables; `None` for that of the dense layers.
 
         Returns:
             The scores of each target before the update, as in `Task.scores`, and the sum of

@@ -96,7 +96,8 @@ def open_source(path: str, *, with_state: bool = False) -> WeightsSource:
         raise SpecError(
             "train.init_from: the run has no model yet",
             where={"path": path},
-            hint=f"Wait until it has ended, or name its checkpoints, such as {paths.checkpoints}.",
+            hint="Wait until it has succeeded. A failed run has no model: name its checkpoints, "
+            f"such as {paths.checkpoints}.",
         )
     if not folder.is_dir():
         raise SpecError(

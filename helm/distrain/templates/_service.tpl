@@ -159,7 +159,7 @@ env:
   # The GPU image asks for all GPUs of a node, which a runtime may grant without a request.
   - {name: NVIDIA_VISIBLE_DEVICES, value: void}
   - {name: DISTRAIN_SERVE_CONFIG, value: /etc/distrain/serve.yaml}
-  # The image uses the claim's root, which Kubernetes makes accessible to the group.
+  # The image uses the PVC's root, which Kubernetes makes accessible to the group.
   - {name: DISTRAIN_SERVE_DATA_DIR, value: /var/lib/distrain/serve}
   {{- if include "distrain.hasPostgres" . }}
   - name: DISTRAIN_SERVE_DATABASE_URL

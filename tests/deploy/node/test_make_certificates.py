@@ -119,7 +119,7 @@ def test_an_authority_is_never_replaced(tmp_path: Path):
     key = (tmp_path / "ca-key.pem").rename(tmp_path.with_name(tmp_path.name + "-ca-key.pem"))
     assert "whose key is elsewhere" in make(tmp_path, "client")  # nothing had to be signed
     told = make(tmp_path, "worker", code=1)
-    assert "Bring the authority's key back" in told
+    assert "Bring the CA's key back" in told
     other = tmp_path.with_name(tmp_path.name + "-other")
     make(other, "client")
     (tmp_path / "ca-key.pem").write_bytes((other / "ca-key.pem").read_bytes())

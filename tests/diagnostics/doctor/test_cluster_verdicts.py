@@ -222,7 +222,7 @@ def test_each_fault_is_found_where_it_is_with_words_that_mend_it(wording: Wordin
         assert found == [(what, places)]
         (finding,) = judge(seen)
         assert finding.mend
-        wording(f"{what}: {finding.fact}\n{finding.mend}")
+        wording(f"{what}: {finding.fault}\n{finding.mend}")
 
 
 def test_what_is_fine_is_not_told() -> None:

@@ -182,7 +182,7 @@ def test_what_is_offered_fits():
         on_ranks = replace(share, num_ranks=number)
         found = plan_or_none(tables, on_ranks, budget_bytes=budget, wanted="row_wise")
         assert (found is not None) is fits
-    width = int(text.partition("widths of at most ")[2].partition(" ")[0])
+    width = int(text.partition("embedding dimensions of at most ")[2].partition(" ")[0])
     for most, fits in ((width, True), (width + 1, False)):
         narrow = [TableSize(t.name, t.rows, min(t.dim, most)) for t in tables]
         found = plan_or_none(narrow, share, budget_bytes=budget, wanted="replicated")

@@ -51,7 +51,7 @@ def test_another_run_is_refused_in_words_that_help(url: str) -> None:
             ask(place_of(url, "second"))
         text = str(caught.value)
         assert "checkpoint.dir belongs to the run first\n" in text
-        assert f"place: {url}\n" in text
+        assert f"location: {url}\n" in text
         assert f"its claim: {url}/run-first.json" in text
         assert "distrain train --resume /runs/first." in text
         assert f"--set train.init_from={url}/{NAME} " in text

@@ -221,9 +221,11 @@ class NcfSpec(Section):
     """NeuMF: the product of a user's and an item's embedding, and an MLP over two further ones."""
 
     kind: Literal["ncf"] = Field("ncf", description="The model's name.")
-    mf_dim: PositiveInt = Field(16, description="The width of the embeddings that are multiplied.")
+    mf_dim: PositiveInt = Field(
+        16, description="The dimension of the embeddings that are multiplied."
+    )
     embedding_dim: PositiveInt = Field(
-        16, description="The width of the embeddings that the MLP takes."
+        16, description="The dimension of the embeddings that the MLP takes."
     )
     hidden: Widths = Field((64, 32, 16), description="The widths of the MLP's hidden layers.")
     tasks: Tasks = Field({})

@@ -74,7 +74,7 @@ def _ways(
     widest = max(table.dim for table in tables)
     width = _least(1, widest, lambda dim: needs(most_dim=dim) > budget) - 1
     if width:
-        ways.append(f"widths of at most {width} ({byte_size(needs(most_dim=width))})")
+        ways.append(f"embedding dimensions of at most {width} ({byte_size(needs(most_dim=width))})")
     if (least := needs("host_cached")) <= budget:
         on_host = sum(table.host_bytes for table in changed("host_cached", share, 0))
         ways.append(

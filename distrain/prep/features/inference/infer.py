@@ -85,7 +85,7 @@ class Sample:
     """Some rows of the inputs, from which a features document is inferred."""
 
     table: pa.Table  # each column of the inputs; for CSV as texts
-    told: str  # which rows were sampled, in words
+    rows_text: str  # which rows were sampled, in words
     file: TableFile
     text: FormatSpec  # how text is read
     # the sampled lines that are not rows
@@ -142,9 +142,9 @@ def sampled(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Sample:
             hint="Check that rows follow the header, or name other files.",
         )
     of_files = f"of {len(chosen)} of {len(files)} files" if len(files) > 1 else "of the file"
-    told = f"the first {table.num_rows:,} rows {of_files}"
+    rows_text = f"the first {table.num_rows:,} rows {of_files}"
     coded = frozenset[str]() if first.is_text else _dictionaries_in(first.path)
-    return Sample(table, told, first, text, bad_lines, has_all_rows, tuple(origins), coded)
+    return Sample(table, rows_text, first, text, bad_lines, has_all_rows, tuple(origins), coded)
 
 
 def _dictionaries_in(path: str) -> frozenset[str]:
@@ -287,7 +287,7 @@ class Inferred:
     # why further targets, a weight and windows are suggested, by key of the document
     reasons: dict[str, str]
     bad_lines: BadLineTally  # the sampled lines that are not rows
-    bad_told: str = ""  # the description of the bad lines; empty if there are none
+    bad_lines_text: str = ""  # the description of the bad lines; empty if there are none
     has_many_bad: bool = False  # whether the bad lines exceed the default limit of `prep`
     split_reason: str = ""  # why these rows are for validation
     odd: tuple[OddValues, ...] = ()  # values that are probably mistakes
@@ -391,7 +391,7 @@ def infer_features(
     return Inferred(
         text,
         features,
-        sample.told,
+        sample.rows_text,
         left_out,
         target.reason,
         reasons,
@@ -530,13 +530,13 @@ def _document(
         names_taken: Names that features may not have.
     """
     target, split, why_split = decided
-    bad_told, _ = _lines_left_out(sample.bad_lines, sample.table.num_rows)
+    bad_lines_text, _ = _lines_left_out(sample.bad_lines, sample.table.num_rows)
     lines = [
         *_comment(
-            f"Inferred from {sample.told}: types, missing values and counts are those of this "
+            f"Inferred from {sample.rows_text}: types, missing values and counts are those of this "
             "sample. Check and edit the file."
         ),
-        *(_comment(f"{bad_told}.") if bad_told else ()),
+        *(_comment(f"{bad_lines_text}.") if bad_lines_text else ()),
         "version: 1",
         "",
         *_comment(f"Target: {target.reason}{'' if target.reason.endswith('?') else '.'}"),
@@ -555,7 +555,7 @@ def _document(
         told = ""
         for place, feature in enumerate(suggestion.features):
             if place == 0:
-                lines += _comment(f"{_said(suggestion.facts)}. {feature.reason}.", "  ")
+                lines += _comment(f"{_facts_text(suggestion.facts)}. {feature.reason}.", "  ")
             elif feature.reason != told and suggestion.facts.kind != "time":
                 lines += _comment(f"{feature.reason}.", "  ")
             told = feature.reason
@@ -570,7 +570,7 @@ def _document(
     if left_out:
         lines += ["", "# Left out:"]
         for s in left_out:
-            lines += _comment(f"{s.facts.name}: {s.left_out}. ({_said(s.facts)})", "", "  ")
+            lines += _comment(f"{s.facts.name}: {s.left_out}. ({_facts_text(s.facts)})", "", "  ")
     lines += ["", "# Next: distrain prep INPUT... --config THIS-FILE --out FOLDER"]
     return "\n".join(lines) + "\n"
 
@@ -641,7 +641,7 @@ def _name_of(name: str, settings: dict[str, Any], taken: set[str]) -> tuple[str,
     return written, settings
 
 
-def _said(facts: Facts) -> str:
+def _facts_text(facts: Facts) -> str:
     """Return a text for a comment: a column's type, missing values and number of values."""
     share = facts.missing / facts.num_rows
     missing = "none missing" if not facts.missing else f"{share:.1%} missing"

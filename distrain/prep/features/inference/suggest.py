@@ -86,7 +86,7 @@ class MissingTargets(NamedTuple):
     """The treatment of rows without a target, as a setting and as text for people."""
 
     missing: str
-    told: str
+    text: str
 
 
 DROP = MissingTargets("drop", "are left out")
@@ -519,7 +519,7 @@ def pair_target(facts: Facts, reason: str, gaps: MissingTargets = DROP) -> Targe
     reason = f"{other}/{positive}, positive class {positive} ({share} of the rows): {reason}"
     if facts.missing:
         value["missing"] = gaps.missing
-        reason += f"; rows without one {gaps.told}"
+        reason += f"; rows without one {gaps.text}"
     return Target(facts.name, value if len(value) > 1 else facts.name, reason)
 
 
@@ -564,7 +564,7 @@ def target_of_many(
         reason += f": {told}"
     if facts.has_gaps:
         value["missing"] = gaps.missing
-        reason += f"; rows without one {gaps.told}"
+        reason += f"; rows without one {gaps.text}"
     return Target(facts.name, value, reason)
 
 

@@ -159,7 +159,7 @@ class UserChoices:
         is_number = weights.kind == "number"
         if weights.kind in ("text", "list", "other") and not weights.odd:
             raise DataError(
-                f"the column holds {weights.stored}, which cannot be weights",
+                f"the column contains {weights.stored}, which cannot be weights",
                 where={"column": weights.name, "type": weights.stored},
                 hint="Name a column of numbers, 0 or more.",
             )
@@ -206,7 +206,7 @@ def _target(facts: Facts, task: Task | None, values: pa.Array, gaps: MissingTarg
         raise DataError(
             "the column has no values"
             if facts.kind == "empty"
-            else f"the column holds {facts.stored}, which cannot be predicted",
+            else f"the column contains {facts.stored}, which cannot be predicted",
             where={"column": facts.name, "type": facts.stored},
             hint="Name a column of truth values, numbers or texts, or make one of this column.",
         )

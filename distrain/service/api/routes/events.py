@@ -92,7 +92,7 @@ async def job_metrics(
         str | None,
         Query(
             max_length=100,
-            description="The `cursor` of the previous answer, to get only later records.",
+            description="The `cursor` of the previous response, to get only later records.",
         ),
     ] = None,
     fields: Annotated[
@@ -105,8 +105,8 @@ async def job_metrics(
 ) -> Records:
     """Return the records of a job's training and validation, or those after a cursor.
 
-    The answer has about 4 MiB of records at most; if `more` is true, request the rest with its
-    `cursor`. If `restart` is true, discard the records of earlier answers.
+    The response has about 4 MiB of records at most; if `more` is true, request the rest with its
+    `cursor`. If `restart` is true, discard the records of earlier responses.
     """
     work = partial(_read, job.run_dir, since)
     try:

@@ -82,7 +82,7 @@ def list_jobs(
         int | None, Query(ge=1, lt=2**63, description="The `next_cursor` of the previous page.")
     ] = None,
 ) -> Response:
-    """List the jobs that the caller may see, newest first. The answer has no total number."""
+    """List the jobs that the caller may see, newest first. The response has no total number."""
     call.require(Action.SEE_JOB)
     if created_after is not None and created_after.tzinfo is None:
         created_after = created_after.replace(tzinfo=UTC)  # year 1 overflows in some zones

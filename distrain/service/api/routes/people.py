@@ -82,7 +82,7 @@ def list_tokens(
 
 @router.post("/v1/tokens", status_code=201, responses=answers("quota"))
 def create_token(body: TokenRequest, response: Response, call: Call) -> NewToken:
-    """Make a token. Only this response contains its secret text; it cannot be read again."""
+    """Create a token. Only this response contains its secret text; it cannot be read again."""
     user = body.user or call.caller.user
     call.allow(Action.OWN_TOKENS if user == call.caller.user else Action.OTHERS_TOKENS)
     scopes = frozenset(body.scopes)

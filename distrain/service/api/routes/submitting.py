@@ -160,9 +160,9 @@ def validate(
 ) -> Validation | Response:
     """Check a job request as the submission would, without submitting it.
 
-    The answer, with status 200, lists the mistakes of the spec and the tags, or else that of the
-    priority, as `errors`. A request without a usable cluster is rejected with 422. With `data`, the
-    answer to a valid request is 202, with the URL of the check's result.
+    The response (200) lists all mistakes of the spec and the tags as `errors`; if there are none,
+    it lists a mistake of the priority. A request without a usable cluster returns 422. With `data`,
+    a valid request returns 202, with the URL of the check's result.
     """
     audit_note(call.request).keep = False
     quota_for(call, Action.SUBMIT, body.project)

@@ -88,7 +88,7 @@ def usage(
     ] = None,
     project: Annotated[ProjectName | None, Query(description="Only jobs of this project.")] = None,
     form: Annotated[
-        Literal["json", "csv"], Query(alias="format", description="The format of the answer.")
+        Literal["json", "csv"], Query(alias="format", description="The format of the response.")
     ] = "json",
 ) -> Usage | Response:
     """Return the hours for which jobs held ranks and GPUs, of all jobs that the caller may see.
