@@ -4,6 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
+from absent_peers import NcclPeers
 from click_models import batches_for, model_over
 from played_graph import PlayedGraph
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -99,7 +100,7 @@ class PlayedBranch:
         self._streams.wait(self._streams.stream, self._number)
 
 
-class SilentPeers(Peers):
+class SilentPeers(NcclPeers):
     """Two ranks of which the other has no rows."""
 
     def _all_gather(self, rows):
