@@ -122,9 +122,9 @@ FOOTER_DAMAGES = (
     Damage("no rows", lambda path: write_rows(draw_rows(0, 1), path), ("no rows",)),
     Damage("missing column", without("C7"), ("column 'C7' is missing",)),
     Damage("missing label", without("label"), ("column 'label' is missing",)),
-    Damage("text for ids", converted("C7", pa.string()), ("'C7' holds string", "integer ids")),
-    Damage("floats for ids", converted("C7", pa.float32()), ("'C7' holds float", "integer ids")),
-    Damage("text for numbers", converted("I3", pa.string()), ("'I3' holds string", "numbers")),
+    Damage("text for ids", converted("C7", pa.string()), ("'C7' has type string", "integer ids")),
+    Damage("floats for ids", converted("C7", pa.float32()), ("'C7' has type float", "integer ids")),
+    Damage("text for numbers", converted("I3", pa.string()), ("'I3' has type string", "numbers")),
     Damage(
         "id too large",
         changed("C2", _TOO_LARGE),

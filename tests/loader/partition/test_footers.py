@@ -252,7 +252,7 @@ def test_the_first_few_of_many_problems_are_listed(tmp_path: Path) -> None:
     (tmp_path / "4.parquet").write_bytes(b"no")
     text = failure(tmp_path)
     assert text.startswith("9 problems found in the files' footers:\n  - id 99 of column 'item'")
-    assert "column 'price' holds string" in text
+    assert "column 'price' has type string" in text
     assert "0.parquet" in text
     assert "and 4 more" in text
 

@@ -187,7 +187,7 @@ def test_what_lies_in_no_window_or_in_two_is_refused_by_file_and_row_group(tmp_p
     write(tmp_path / "m" / "a.parquet", [[1], [2]], write_statistics=["clicked"])
     assert [name for name, _ in windows(tmp_path / "m")] == ["1", "2"]
     write(tmp_path / "x" / "a.parquet", [["one"], ["two"]])
-    assert "holds string, which cannot define windows" in failure(tmp_path / "x")
+    assert "has type string, which cannot define windows" in failure(tmp_path / "x")
     write(tmp_path / "y" / "a.parquet", [[1]])
     write(tmp_path / "y" / "b.parquet", [[date(2026, 1, 1)]])
     text = failure(tmp_path / "y")

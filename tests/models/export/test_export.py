@@ -222,7 +222,7 @@ def test_the_command_writes_a_program_that_torch_alone_loads(saved, tmp_path):
     out = tmp_path / "out"
     result = CliRunner().invoke(command, [str(tmp_path / "model"), str(out)])
     assert result.exit_code == 0, result.output
-    assert re.fullmatch(r"mlp for torch, \S+ [KM]iB: \S+out\n", result.output)
+    assert re.fullmatch(r"loading the model\nmlp for torch, \S+ [KM]iB: \S+out\n", result.output)
     assert {file.name for file in out.iterdir()} == {"model.pt2", "inputs.json", "manifest.json"}
     program = torch.export.load(out / "model.pt2").module()
     check_program(SCHEMAS["lists"], saved.model.eval(), program)

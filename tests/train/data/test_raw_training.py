@@ -189,7 +189,7 @@ def test_files_that_the_workflow_cannot_take_are_refused_before_any_row_is_read(
         with pytest.raises(DataError) as caught:
             Dataset(path, workflow=plain / "workflow")
         assert name not in ("lacks", "texts") or "column n" in caught.value.where
-        assert name != "integers" or "saved categories are string" in caught.value.message
+        assert name != "integers" or "saved categories have type string" in caught.value.message
 
 
 def test_what_only_prepared_rows_have_is_refused_beside_a_workflow(

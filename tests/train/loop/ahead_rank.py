@@ -51,7 +51,7 @@ def train(rank, num_ranks, prepared, run_dir, how):
     with ExitStack() as patched:
         if how == "played":
             patched.enter_context(patch.object(setup, "GraphedStep", PlayedStep))
-            patched.enter_context(patch.object(setup, "_records", lambda *_: True))
+            patched.enter_context(patch.object(setup, "records_steps", lambda *_: True))
         return train_as_set_up(rank, num_ranks, prepared, run_dir)
 
 
