@@ -78,16 +78,21 @@ def _raise_stop(number: int, frame: FrameType | None) -> None:
     """Raise `Terminated`, or `KeyboardInterrupt` for Ctrl-C.
 
     If an import is running, send the signal again after `_AGAIN_S`, until the import has ended.
-    C extension modules turn exceptions raised during their import into other errors, or leave
-    libraries behind that keep the process from ending. An import in which a function of distrain
-    runs, such as the import of a script that trains, does not delay the exception.
+    C extension modules turn exceptions raised during their import into other errors, swallow them,
+    or leave libraries behind that keep the process from ending. An import from which distrain was
+    called, such as the import of a script that trains, does not delay the exception.
     """
-    while frame is not None and not _is_of_distrain(frame):
-        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
-            # Not with `threading`, whose locks the import may hold.
-            _thread.start_new_thread(_send_again, (number,))
-            return
+    is_in_import = is_delayed = calls_distrain = False
+    while frame is not None:
+        is_in_import |= frame.f_code.co_filename == "<frozen importlib._bootstrap>"
+        calls_distrain |= (is_ours := _is_of_distrain(frame))
+        if is_ours or not calls_distrain:  # in the end: whether our outermost function imports
+            is_delayed = is_in_import
         frame = frame.f_back
+    if is_delayed:
+        # Not with `threading`, whose locks the import may hold.
+        _thread.start_new_thread(_send_again, (number,))
+        return
     raise KeyboardInterrupt if number == signal.SIGINT else Terminated
 
 
@@ -132,8 +137,12 @@ def lost_interrupts_sent_again() -> Iterator[None]:
     """Send Ctrl-C or a stop signal again if Python ignores the exception of its handler.
 
     Python ignores exceptions raised in finalisers and in some callbacks of C code; a signal that
-    arrives there would be lost. Other ignored exceptions are reported as before.
+    arrives there would be lost. Other ignored exceptions are reported as before. Does nothing in
+    threads other than the main thread, the only one in which handlers run.
     """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     before = sys.unraisablehook
 
     def send_again(ignored: "sys.UnraisableHookArgs") -> None:
@@ -148,7 +157,8 @@ def lost_interrupts_sent_again() -> Iterator[None]:
     try:
         yield
     finally:
-        sys.unraisablehook = before
+        if sys.unraisablehook is send_again:  # otherwise the program has set its own meanwhile
+            sys.unraisablehook = before
 
 
 class DistrainError(Exception):

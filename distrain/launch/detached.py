@@ -60,8 +60,9 @@ def submit(
         unless_submitted = open_ones.enter_context(ExitStack())
         unless_submitted.callback(folder.forget)
         write_tables(checked.inputs, run.spec, folder.paths.tables)
-        unless_submitted.pop_all()  # from here on the scheduler may have the job
-        is_new = job.submit(run.spec, run.run_dir, run.first_attempt)
+        is_new = job.submit(
+            run.spec, run.run_dir, run.first_attempt, on_submitting=unless_submitted.pop_all
+        )
         on_queued()
         after_submission(is_new, client, progress)
         if why := job.view().why_pending:

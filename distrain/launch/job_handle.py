@@ -49,13 +49,21 @@ class JobHandle:
 
         return scheduler_api(self.client)
 
-    def submit(self, spec: JobSpec, run_dir: Path, first_attempt: int = 1) -> bool:
+    def submit(
+        self,
+        spec: JobSpec,
+        run_dir: Path,
+        first_attempt: int = 1,
+        on_submitting: Callable[[], object] = lambda: None,
+    ) -> bool:
         """Queue the job; return True, or False if the scheduler already had this attempt.
 
         Installs a coordinator in the client's cluster if it has none. Relative paths in the spec
         are resolved in this process; every worker must see `run_dir`. A resumed job has a
-        `first_attempt` above 1. Raises `ClusterError` if the scheduler does not answer or cannot
-        load this version's coordinator, and `SpecError` if a path cannot be resolved.
+        `first_attempt` above 1. `on_submitting` is called just before the request is sent; from
+        then on the scheduler may have the job. Raises `ClusterError` if the scheduler does not
+        answer or cannot load this version's coordinator, and `SpecError` if a path cannot be
+        resolved.
         """
         from distrain.client.connection import Call
         from distrain.client.job_calls import job_path
@@ -67,6 +75,7 @@ class JobHandle:
             "first_attempt": first_attempt,
         }
         call = Call("PUT", job_path(self.job_id), body=body)
+        on_submitting()
         answer = self.api.connection.request(call)
         if answer.status_code == 410:  # this attempt was submitted before
             return False

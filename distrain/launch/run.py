@@ -245,6 +245,8 @@ def _run_to_end(
         device=run.spec.resources.device,
         dashboard_address=run.dashboard_address,
     )
+    from distrain.client.errors import NotFound  # late: it loads the HTTP client
+
     with open_cluster(request, progress.say) as client:
         progress.say(f"Dask dashboard: {dashboard_link(client)}")
         job = JobHandle(client, run.job_id)
@@ -255,10 +257,9 @@ def _run_to_end(
             on_view(view)
             num_seen = view.next_record
 
-        on_submitting()
         with on_sigterm():
-            is_new = job.submit(run.spec, root, run.first_attempt)
             try:
+                is_new = job.submit(run.spec, root, run.first_attempt, on_submitting)
                 after_submission(is_new, client, progress)
                 return job.watch(show)
             except CallbackFailed as failed:
@@ -267,8 +268,10 @@ def _run_to_end(
             except KeyboardInterrupt as interrupt:
                 progress.say("stopping the job (press Ctrl-C again to leave without waiting)")
                 why = "received SIGTERM" if isinstance(interrupt, Terminated) else "received Ctrl-C"
-                job.cancel(f"{_COMMAND} {why} on host {socket.gethostname()}")
-                return job.watch(show, since=num_seen)
+                with suppress(NotFound):  # which means that the job was not submitted yet
+                    job.cancel(f"{_COMMAND} {why} on host {socket.gethostname()}")
+                    return job.watch(show, since=num_seen)
+                raise
 
 
 def after_submission(is_new: bool, client: "Client", progress: Progress) -> None:
