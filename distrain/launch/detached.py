@@ -1,11 +1,12 @@
 """Submits jobs that run without the submitting command, and follows them."""
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distrain.errors import ClusterError, JobError
 from distrain.jobs.api_answers import Job
 from distrain.jobs.job_view import JobView
 from distrain.jobs.reasons import LEFT_OFF
@@ -65,8 +66,9 @@ def submit(
         )
         on_queued()
         after_submission(is_new, client, progress)
-        if why := job.view().why_pending:
-            progress.say(f"note: the job waits: {why}")
+        with suppress(ClusterError, JobError):  # the job is submitted, whatever is said of it
+            if why := job.status().why_pending:
+                progress.say(f"note: the job waits: {why}")
 
 
 def attach(

@@ -158,7 +158,7 @@ class Run:
         """
         import numpy as np
 
-        from distrain.predict.raw_rows import features_of, values_of_classes
+        from distrain.predict.raw_rows import are_of_one_type, features_of, values_of_classes
 
         saved = self.load_model()
         target = saved.model.task.targets[0]
@@ -168,8 +168,7 @@ class Run:
             )
         features = features_of(RunPaths(self.run_dir).model, saved)
         values = values_of_classes(features, target) or range(target.classes)
-        is_of_one_type = len(set(map(type, values))) == 1
-        return np.array(values, dtype=None if is_of_one_type else object)
+        return np.array(values, dtype=None if are_of_one_type(values) else object)
 
     def predict(
         self, rows: Any, *, keep: Sequence[str] = (), raw: bool | None = None
@@ -317,7 +316,7 @@ def _with_suggestions(function: Callable[P, Value]) -> Callable[P, Value]:
 
     @functools.wraps(function)
     def call(*arguments: P.args, **named: P.kwargs) -> Value:
-        for name in named.keys() - known.keys():
+        for name in (one for one in named if one not in known):
             field, other = spec_field(name), _OTHER_NAMES.get(name)
             meant = other or (field and f'overrides={{"{field}": ...}}')
             hint = f"; did you mean {meant}?" if meant else ""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from distrain.errors import DataError, InputError
+from distrain.errors import DataError, DistrainError, InputError
 from distrain.formatting import command_line
 from distrain.loader.dataset import Dataset
 from distrain.models.heads.targets import Target
@@ -31,6 +31,8 @@ from distrain.train.data.vocabularies import WORKFLOW, Vocabularies, check_meani
 from distrain.workers.open_cluster import ClusterRequest, open_cluster
 
 # Modules that prepare raw rows are imported where they are used: prepared rows need none of them.
+_INT64 = 2**63
+
 if TYPE_CHECKING:
     from distrain.prep.features.config import FeatureConfig
     from distrain.prep.features.document import FormatSpec
@@ -336,17 +338,26 @@ def columns_of_classes(
 ) -> dict[str, pa.Array]:
     """Return the values of the classes of each multiclass target whose values are known, by target.
 
-    Values of several types are returned as texts. `features` is the features document of the
-    model's data; `None` reads it if it is needed.
+    Values of several types, and integers beyond 64 bits with a sign, are returned as texts.
+    `features` is the features document of the model's data; `None` reads it if it is needed and can
+    be read: prepared rows are scored without it.
     """
     targets = [one for one in saved.model.task.targets if one.kind == "multiclass"]
-    features = features or (features_of(model_dir, saved) if targets else None)
+    if features is None and targets:
+        with suppress(DistrainError):
+            features = features_of(model_dir, saved)
     found = {}
     for target in targets:
         if (values := values_of_classes(features, target)) is not None:
-            is_of_one_type = len(set(map(type, values))) == 1
+            is_of_one_type = are_of_one_type(values)
             found[target.name] = pa.array(values if is_of_one_type else [str(v) for v in values])
     return found
+
+
+def are_of_one_type(values: Sequence[Any]) -> bool:
+    """Return True if an array of Arrow or NumPy can hold values of classes as they are."""
+    kinds = set(map(type, values))
+    return len(kinds) == 1 and (kinds != {int} or -_INT64 <= min(values) <= max(values) < _INT64)
 
 
 def has_trained_on(

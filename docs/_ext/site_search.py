@@ -9,7 +9,7 @@ _LAST = re.compile("decisions/|(architecture|changelog|contributors|development|
 """Pages for contributors, and on old versions: found after those for users."""
 
 
-_SECTION = re.compile(r'<section id="([^"]+)">\n<(h[2-6])>')
+_SECTION = re.compile(r'<section id="([^"]+)">\n((?:<span id="[^"]*"></span>)*)<(h[2-6])>')
 
 
 def setup(app: Any) -> None:
@@ -27,7 +27,7 @@ def _mark_body(app: Any, pagename: str, template: str, context: Any, doctree: An
     """Mark what is searched, with anchors in the headings, so that results link to sections."""
     if doctree is not None:
         weight = 0.1 if _LAST.match(pagename) else 1
-        body = _SECTION.sub(r'<section>\n<\2 id="\1">', context["body"])
+        body = _SECTION.sub(r'<section>\n\2<\3 id="\1">', context["body"])
         context["body"] = f'<div data-pagefind-body data-pagefind-weight="{weight}">{body}</div>'
 
 

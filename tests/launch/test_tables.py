@@ -29,6 +29,8 @@ from distrain.jobs.spec import load_spec
 from distrain.jobs.spec.load import check_overrides, parse_spec
 from distrain.launch.reporting import LoggedProgress
 from distrain.launch.tables import TableRequest, job_of_table, make_user_choices
+from distrain.predict import raw_rows
+from distrain.predict.raw_rows import columns_of_classes
 from distrain.prep import FeatureConfig
 from distrain.prep.features.inference.user_choices import UserChoices
 from distrain.prep.rows_in_memory import table_of
@@ -469,6 +471,23 @@ def test_classes_are_the_values_of_the_target(table, tmp_path, values):
     assert run.predict([]).columns.tolist() == scores.columns.tolist()
     with pytest.raises(DataError):
         run.predict(table.assign(class_value=1), keep=["class_value"])
+
+
+def test_classes_that_no_signed_integer_holds_are_texts_in_scores(table, tmp_path, monkeypatch):
+    def unreadable(*_):
+        raise SpecError("of another version")
+
+    values = [7, 2**63 + 5, 2**63 + 9]
+    target = np.array(values, np.uint64)[table["stars"].to_numpy() % 3]
+    run = distrain.fit(
+        table.assign(goal=target), target="goal", task="multiclass", run_dir=tmp_path / "run",
+        overrides={"train.epochs": 1},
+    )  # fmt: skip
+    assert run.classes.tolist() == values
+    scores = run.predict(table)
+    assert scores["class_value"].tolist() == [str(values[number]) for number in scores["class"]]
+    monkeypatch.setattr(raw_rows, "features_of", unreadable)
+    assert columns_of_classes(run.run_dir / "model", run.load_model()) == {}
 
 
 @pytest.mark.parametrize(

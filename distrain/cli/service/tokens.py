@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from distrain.service.settings import Settings
     from distrain.service.store.people import Token
 
-SCOPES = ("read", "submit", "cancel", "admin")  # `admin` last
+SCOPES = ("read", "submit", "cancel", "admin")
 
 
 @click.group("token")
@@ -63,8 +63,9 @@ def create(
     from distrain.service.access.sessions import new_token
     from distrain.service.values import Scope
 
-    default = SCOPES if user in settings.admins else SCOPES[:3]
-    wanted = frozenset(map(Scope, scopes or default))
+    wanted = frozenset(map(Scope, scopes or SCOPES))
+    if not scopes and user not in settings.admins:
+        wanted -= {Scope.ADMIN}
     with open_database(settings) as store:
         made, text = new_token(store, user, label=label, days=days, scopes=wanted)
         note_change(store, "token.create", made.id, user=user)

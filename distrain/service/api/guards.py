@@ -91,7 +91,7 @@ class AuditNote:
         return AuditEntry(
             user=self.user,
             action=str(name)[:64],
-            target=(self.target or scope["path"])[:256],
+            target=self.target or scope["path"],
             outcome=outcome,
             token_id=self.token_id,
             details=dict(self.details),

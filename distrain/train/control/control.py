@@ -37,7 +37,6 @@ class Control:
     agreement: StepAgreement
     activity: RankActivity
     stop_deadline: StopDeadline | None = None  # `None`: no other process requests a save
-
     look: Callable[[], None] = lambda: None  # called before each step and batch; may raise
 
     @classmethod
