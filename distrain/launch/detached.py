@@ -66,7 +66,7 @@ def submit(
         )
         on_queued()
         after_submission(is_new, client, progress)
-        with suppress(ClusterError, JobError):  # the job is submitted, whatever is said of it
+        with suppress(ClusterError, JobError):  # the job is submitted all the same
             if why := job.status().why_pending:
                 progress.say(f"note: the job waits: {why}")
 
