@@ -471,6 +471,22 @@ def test_classes_are_the_values_of_the_target(table, tmp_path, values):
         run.predict(table.assign(class_value=1), keep=["class_value"])
 
 
+def test_a_column_named_class_value_is_kept_where_the_values_of_classes_are_not_known(
+    table, tmp_path
+):
+    run = distrain.fit(
+        table.assign(goal=table["stars"] % 3), run_dir=tmp_path / "run", features={
+            "target": {"column": "goal", "kind": "multiclass", "classes": 3},
+            "columns": {"stars": {"kind": "continuous"}},
+        },
+    )  # fmt: skip
+    rows = table.assign(class_value=range(ROWS))
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    for given in (rows, tmp_path / "rows.csv"):
+        scores = run.predict(given, keep=["class_value"])
+        assert scores["class_value"].astype(int).tolist() == list(range(ROWS))
+
+
 @pytest.mark.parametrize(
     ("values", "classes"),
     [(["no", "yes"], ["no", "yes"]), ([False, True], [0, 1]), ([3, 7], [3, 7])],
