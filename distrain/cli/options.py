@@ -270,7 +270,12 @@ def global_options(*, hidden: bool) -> list[click.Option]:
     return [quiet, level]
 
 
-_OTHER_NAMES = {"--label": "--target", "--labels": "--target", "--output": "--out"}
+_OTHER_NAMES = {
+    "--label": "--target",
+    "--labels": "--target",
+    "--output": "--out",
+    "--kind": "--model",
+}
 
 
 def with_suggestion(error: click.NoSuchOption) -> click.UsageError:

@@ -326,7 +326,13 @@ def _with_suggestions(function: Callable[P, Value]) -> Callable[P, Value]:
     return call
 
 
-_OTHER_NAMES = {"label": "target=", "labels": "target=", "y": "target=", "val": "valid="}
+_OTHER_NAMES = {
+    "label": "target=",
+    "labels": "target=",
+    "y": "target=",
+    "val": "valid=",
+    "kind": "model=",
+}
 
 
 @_with_suggestions

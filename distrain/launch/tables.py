@@ -293,11 +293,12 @@ def _features(
     for odd in inferred.odd:
         say(f"warning: {odd.warning_text}")
     document, left_out = inferred.features.document, [*inferred.left_out]
-    targets = ", ".join(target.column for target in document.targets.values())
     omitted = f"; left out: {join_names(left_out, _MOST_NAMED)}" if left_out else ""
     split = inferred.split_reason if request.valid_rows is None else "the rows given for it"
+    more = inferred.reasons.get("more_targets")
     lines = (
-        f"target: {targets} ({inferred.target_reason})",
+        f"target: {document.target.column} ({inferred.target_reason})",
+        *([f"further targets: {more}"] if more else ()),
         f"features: {len(document.columns)} from {inferred.sample}{omitted}",
         f"validation: {split}",
     )
@@ -361,9 +362,9 @@ def _model_fact(
     model = "model_fn" if request.replaces_model else spec.model.kind
     train, rate = spec.train, spec.train.optimizer
     epochs = f"{train.epochs} epoch{'' if train.epochs == 1 else 's'}"
-    if train.max_steps is not None:
-        epochs += f", at most {train.max_steps} steps"
-    elif train.early_stopping is not None and train.epochs != 1:
+    if train.early_stopping is not None and train.epochs != 1:
         epochs += " at most"
+    if train.max_steps is not None:
+        epochs += f", {train.max_steps} steps at most"
     batch = f"{train.global_batch_size} rows a step"
     return f"model: {model}, {epochs}, {batch}, {rate.kind} {rate.lr:g}"

@@ -92,8 +92,8 @@ def score_rows(
     if tables.needs_other_rows:
         with _file_of(table) as file:
             return _score_files(model_dir, (file,), keep, raw).drop_columns([FILE])
-    check_kept(keep, saved, is_raw=True)
     classes, pieces = columns_of_classes(model_dir, saved, tables.features), []
+    check_kept(keep, saved, is_raw=True, with_values=classes)
     with _errors_name_rows(_GIVEN):
         check_named("--keep", keep, table.column_names, _GIVEN)
         for first in range(0, max(1, table.num_rows), _AT_ONCE):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -332,7 +332,7 @@ def _inputs(request: PredictRequest) -> CheckedInputs:
     saved, _ = model_for_worker(str(request.model_dir), "cpu")
     files, is_raw = files_to_score(request.inputs, saved, request.raw.is_raw)
     check_inputs_outside(request.out, [request.model_dir, *(file.path for file in files)])
-    check_kept(request.keep, saved, is_raw)
+    check_kept(request.keep, saved, is_raw, columns_of_classes(request.model_dir, saved))
     if is_raw:
         return CheckedInputs(saved, files, raw=_raw(request, saved, files))
     with taken_for_prepared(request.raw):
@@ -348,12 +348,15 @@ def _inputs(request: PredictRequest) -> CheckedInputs:
     return CheckedInputs(saved, files, _rows_of(table, str, keep))
 
 
-def check_kept(keep: Sequence[str], saved: SavedModel, is_raw: bool) -> None:
+def check_kept(
+    keep: Sequence[str], saved: SavedModel, is_raw: bool, with_values: Collection[str]
+) -> None:
     """Raise a `DataError` if a column to keep has the name of a score column.
 
-    For raw rows, `file` and `row_number` are such names, too.
+    For raw rows, `file` and `row_number` are such names, too. `with_values` is as for
+    `score_names`.
     """
-    names = score_names(saved.model.task.targets, values=True)
+    names = score_names(saved.model.task.targets, with_values=with_values)
     taken = {*names, *((FILE, ROW_NUMBER) if is_raw else ())} & {*keep}
     if taken:
         name = min(taken)

@@ -1,6 +1,6 @@
 """Makes the score columns of a prediction, which depend on the kinds of a model's targets."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -18,20 +18,21 @@ _NAMES = {
 _VALUE = "class_value"
 
 
-def score_names(targets: Sequence[Target], *, values: bool = False) -> tuple[str, ...]:
+def score_names(targets: Sequence[Target], *, with_values: Collection[str] = ()) -> tuple[str, ...]:
     """Return the names of the score columns; with several targets they end in `_TARGET`.
 
-    With `values`, the columns of the values of classes are included.
+    `with_values` has the names of the targets whose class values are known. For these, the columns
+    of the values are included.
 
     >>> score_names([Target("click")])
     ('logit', 'probability')
     >>> score_names([Target("click"), Target("price", kind="regression")])
     ('logit_click', 'probability_click', 'prediction_price')
     """
-    with_values = [one for one in targets if values and one.kind == "multiclass"]
+    value_names = _value_names(targets)
     return (
         *(name for target in targets for name in _names_of(target, targets)),
-        *(_name_of(_VALUE, target, targets) for target in with_values),
+        *(value_names[target.name] for target in targets if target.name in with_values),
     )
 
 
@@ -57,6 +58,7 @@ def score_columns(
     """
     values = scores if scores.dim() == 2 else scores[:, None]
     bounds = pairwise(np.append(0, np.cumsum([one.num_scores for one in targets])).tolist())
+    value_names = _value_names(targets)
     columns_by_name: dict[str, pa.Array] = {}
     for target, (start, stop) in zip(targets, bounds, strict=True):
         own = values[:, start:stop]
@@ -64,12 +66,30 @@ def score_columns(
         columns_by_name |= zip(_names_of(target, targets), columns, strict=True)
         if target.name in classes:
             value = classes[target.name].take(columns[0])
-            columns_by_name[_name_of(_VALUE, target, targets)] = value
+            columns_by_name[value_names[target.name]] = value
     return columns_by_name
 
 
 def _names_of(target: Target, targets: Sequence[Target]) -> list[str]:
     return [_name_of(name, target, targets) for name in _NAMES[target.kind]]
+
+
+def _value_names(targets: Sequence[Target]) -> dict[str, str]:
+    """Return the name of the column of class values for each multiclass target, by target.
+
+    `class_value_TARGET` gets underscores at its end while another score column has this name:
+    `class_value_rating` is also the class of a target `value_rating`.
+    """
+    taken = {name for target in targets for name in _names_of(target, targets)}
+    names: dict[str, str] = {}
+    for target in targets:
+        if target.kind == "multiclass":
+            name = _name_of(_VALUE, target, targets)
+            while name in taken:
+                name += "_"
+            taken.add(name)
+            names[target.name] = name
+    return names
 
 
 def _name_of(name: str, target: Target, targets: Sequence[Target]) -> str:

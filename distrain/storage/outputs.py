@@ -271,7 +271,9 @@ def check_place(folder: str | Path) -> None:
     """Raise an `OutputError` if `folder` could not be created or written; leaves nothing behind."""
     folder = Path(folder).absolute()
     with translated_errors(folder):
-        nearest = nearest_existing(folder)
+        places = (folder, *folder.parents)
+        # A link to a missing folder is in the way of `mkdir`.
+        nearest = next(place for place in places if place.exists() or place.is_symlink())
         if nearest == folder:
             _write_probe(folder)
         else:

@@ -97,6 +97,26 @@ def test_a_job_with_more_ranks_than_workers_is_noted_at_its_submission(
     assert ("2 workers" in done.stderr) == is_noted
 
 
+@pytest.mark.parametrize(("fewest", "workers", "is_noted"), [(1, 1, False), (2, 1, True)])
+def test_an_elastic_job_waits_only_for_the_fewest_workers_that_it_starts_with(
+    service: LiveService,
+    spec_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fewest: int,
+    workers: int,
+    is_noted: bool,
+) -> None:
+    with Client() as client:
+        cluster = client.clusters()[0].name
+    details = {"workers": {"usable": workers}}
+    monkeypatch.setattr(Client, "clusters", lambda _: (Cluster(name=cluster, details=details),))
+    sizes = ("--set", "resources.num_ranks=4", "--set", f"resources.min_ranks={fewest}")
+    done = run("submit", spec_file, *sizes)
+    assert done.exit_code == 0
+    assert (f"{fewest} workers" in done.stderr) == is_noted
+    assert "4 workers" not in done.stderr
+
+
 def test_a_job_from_its_submission_to_its_clone(service: LiveService, spec_file: Path) -> None:
     made = good("submit", spec_file, "--priority", "2", "--tag", "team=ads")
     job_id = made["job_id"]

@@ -70,6 +70,9 @@ def test_mistakes_on_the_command_line_are_usage_errors(
         ("train x.csv --target y --epochs 3", "--set train.epochs="),
         ("tune job.yaml --learning-rate 1", "--set train.optimizer.lr="),
         ("submit job.yaml --num-ranks=2", "--set resources.num_ranks="),
+        ("train x.csv --optimizer=adam", "--set train.optimizer.kind="),
+        ("train x.csv --kind dlrm", "'--model'"),
+        ("plan job.yaml --kind dlrm", None),
         ("evaluate m x --epochs 3", None),
     ],
 )

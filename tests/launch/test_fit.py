@@ -515,6 +515,8 @@ def test_a_resumed_run_shows_no_other_validation_as_that_of_its_model():
         ({"label": "y"}, "target="),
         ({"epochs": 3}, "train.epochs"),
         ({"lr": 3}, "train.optimizer.lr"),
+        ({"optimizer": "adam"}, "train.optimizer.kind"),
+        ({"kind": "dlrm"}, "model="),
         ({"nonsense": 3}, "nonsense"),
     ],
 )

@@ -121,6 +121,11 @@ def test_every_form_of_a_table_gives_the_same_rows_and_is_prepared_once(
     [
         (("train.epochs=1",), r"\bmlp, 1 epoch,"),
         (("train.epochs=2", "train.early_stopping=null"), r"\b2 epochs,"),
+        (("train.epochs=2", "train.early_stopping.patience=1"), r"\b2 epochs at most,"),
+        (
+            ("train.epochs=2", "train.max_steps=9999", "train.early_stopping.patience=1"),
+            r"\b2 epochs at most, 9999 steps at most,",
+        ),
         (("train.optimizer.lr=0.5",), r" 0\.5$"),
         (("model.kind=dcn_v2", "train.max_steps=7"), r"\bdcn_v2\b.*\b7 steps\b"),
         (("train.epochs=auto", "train.global_batch_size=auto"), r"\b15 epochs\b.*\b32 rows\b"),
@@ -134,6 +139,22 @@ def test_the_decision_about_the_model_has_the_values_that_overrides_set(
     )
     (line,) = [one for one in job_of_table(request, print).decisions if one.startswith("model: ")]
     assert re.search(expected, line), line
+
+
+def test_the_decisions_describe_each_target(table, tmp_path):
+    described = {}
+    for names in (("bought", "price"), ("bought",), ("price",)):
+        rows = table.assign(price=table["stars"] * 1.5 + table.index / 7)
+        request = TableRequest(rows, tmp_path, UserChoices(names))
+        decisions = job_of_table(request, print).decisions
+        described[names] = [one for one in decisions if "target" in one.partition(":")[0]]
+    first, further = described["bought", "price"]
+    assert [first] == described["bought",]
+    (alone,) = described["price",]
+    reason = alone.partition("(")[2].partition(";")[0].rstrip(")")
+    assert reason
+    assert reason in further
+    assert "price" not in first
 
 
 MAKER = """
@@ -488,6 +509,22 @@ def test_classes_that_no_signed_integer_holds_are_texts_in_scores(table, tmp_pat
     assert scores["class_value"].tolist() == [str(values[number]) for number in scores["class"]]
     monkeypatch.setattr(raw_rows, "features_of", unreadable)
     assert columns_of_classes(run.run_dir / "model", run.load_model()) == {}
+
+
+def test_a_column_named_class_value_is_kept_where_the_values_of_classes_are_not_known(
+    table, tmp_path
+):
+    run = distrain.fit(
+        table.assign(goal=table["stars"] % 3), run_dir=tmp_path / "run", features={
+            "target": {"column": "goal", "kind": "multiclass", "classes": 3},
+            "columns": {"stars": {"kind": "continuous"}},
+        },
+    )  # fmt: skip
+    rows = table.assign(class_value=range(ROWS))
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    for given in (rows, tmp_path / "rows.csv"):
+        scores = run.predict(given, keep=["class_value"])
+        assert scores["class_value"].astype(int).tolist() == list(range(ROWS))
 
 
 @pytest.mark.parametrize(

@@ -182,9 +182,13 @@ class ServiceJobs(ApiJobs):
             details = known.get(job.cluster or "", {})
             workers = (details.get("workers") or {}).get("usable", job.num_ranks)
             grows = details.get("starting") or details.get("wanted_workers") is not None
-            if workers < job.num_ranks and not grows:
+            if workers >= job.num_ranks or grows:
+                return
+            resources = self.client.spec(job.id).get("resources") or {}
+            fewest = resources.get("min_ranks") or job.num_ranks
+            if workers < fewest:
                 print_warning(
-                    f"note: the job waits: it needs {job.num_ranks} workers, and cluster "
+                    f"note: the job waits: it needs {fewest} workers, and cluster "
                     f"{job.cluster} has {workers}"
                 )
 

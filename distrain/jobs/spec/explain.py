@@ -234,15 +234,28 @@ def _of_other_tools(key: str, allowed: list[str]) -> str:
 def spec_field(name: str) -> str | None:
     """Return the path of the field of a job spec that has a name, also one of other tools.
 
-    `None` if there is none.
+    For a section, it is the path of the section's first field. `None` if there is no such field, if
+    it is a mapping of names, and for the kind of the model, which alone does not suit the section's
+    other fields.
 
     >>> spec_field("epochs"), spec_field("learning_rate"), spec_field("hidden"), spec_field("label")
     ('train.epochs', 'train.optimizer.lr', 'model.hidden', None)
+    >>> spec_field("optimizer"), spec_field("tasks"), spec_field("kind")
+    ('train.optimizer.kind', None, None)
     """
     if path := _OTHER_TOOLS.get(name):
         return f"train.{path}"
-    holding = (one for one in _keys_of(JobSpec) if name in _keys_below(_inside(JobSpec, one)))
-    return next((f"{section}.{name}" for section in holding), None)
+    for key in _keys_of(JobSpec):
+        place = _inside(JobSpec, key)
+        holder = next((one for one in _sections_of(place) if name in _keys_of(one)), None)
+        if holder is None or name == _kinds_of(place)[0]:
+            continue
+        value = _inside(holder, name)
+        if get_origin(value) in (dict, Mapping):
+            return None
+        inner = _sections_of(value)
+        return ".".join([key, name, *(_keys_of(inner[0])[:1] if inner else ())])
+    return None
 
 
 def _guess(text: str, allowed: list[str]) -> str:
@@ -251,9 +264,13 @@ def _guess(text: str, allowed: list[str]) -> str:
 
 
 def _keys_below(place: Any) -> set[str]:
+    return {key for section in _sections_of(place) for key in _keys_of(section)}
+
+
+def _sections_of(place: Any) -> list[type[BaseModel]]:
+    """Return the sections that a type allows: one, several for a union, or none."""
     sections = list(_kinds_of(place)[1].values()) or [place]
-    known = [one for one in sections if isinstance(one, type) and issubclass(one, BaseModel)]
-    return {key for section in known for key in _keys_of(section)}
+    return [one for one in sections if isinstance(one, type) and issubclass(one, BaseModel)]
 
 
 def _followed(loc: Sequence[Any], root: type[BaseModel]) -> tuple[list[Any], Any, list[int]]:

@@ -224,7 +224,12 @@ def _restart(cluster: QueueView, job: Job) -> Start | Wait:
 def _start_or_wait(cluster: QueueView, job: Job) -> Start | Wait:
     fewer = cluster.now_s >= job.fewer_from_s
     placed = cluster.place(job, fewer=fewer)
-    return Wait(job, placed.reason) if isinstance(placed, Shortage) else Start(job, placed)
+    if not isinstance(placed, Shortage):
+        return Start(job, placed)
+    smaller = cluster.place(job, fewer=True)
+    if isinstance(smaller, Shortage):
+        return Wait(job, placed.reason)
+    return Wait(job, f"{placed.reason}; starts with {len(smaller)} after {FEWER_AFTER_S:g} s")
 
 
 def _admit(cluster: QueueView, job: Job) -> Start | Preempt | Wait:

@@ -24,6 +24,7 @@ from distrain.storage.urls import is_remote
 
 MOST_SKEW_S = 2.0
 LEAST_FREE_BYTES = 2**30
+_OTHER_FOLDER = "Name another with --data-dir, or change owner or permissions."
 
 
 def check_service(settings: Settings) -> list[Check]:
@@ -66,10 +67,14 @@ def _failed(name: str, error: DistrainError, verdict: CheckVerdict = CheckVerdic
 
 def _data_folder(settings: Settings) -> Iterator[Check]:
     folder = settings.data_dir
-    if not folder.is_dir():
-        yield Check(
-            "data_dir", CheckVerdict.NOTE, f"{folder} is not there: the first start creates it"
-        )
+    if not os.path.isdir(folder):  # False, too, if this user may not look
+        try:
+            check_place(folder)
+        except OutputError as error:
+            yield Check("data_dir", CheckVerdict.FAIL, f"{folder}: {error.message}", _OTHER_FOLDER)
+        else:
+            detail = f"{folder} is not there: the first start creates it"
+            yield Check("data_dir", CheckVerdict.NOTE, detail)
         return
     free_bytes = shutil.disk_usage(folder).free
     failures: dict[str, object] = {

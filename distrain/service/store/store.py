@@ -100,8 +100,8 @@ def open_store(settings: Settings, *, single: bool = True) -> Store:
 
     With `single`, an SQLite file is locked until the store is closed. Of a service's processes,
     only the one that reconciles sets it. Raises DatabaseInUse if another service has the lock,
-    OutputError if the lock's file cannot be written, SchemaDiffers, Unavailable, and InputError if
-    the setting of the database is wrong.
+    OutputError if the lock's file cannot be written or the database's folder cannot be read,
+    SchemaDiffers, Unavailable, and InputError if the setting of the database is wrong.
     """
     db = Database(database_url(settings))
     lock = None

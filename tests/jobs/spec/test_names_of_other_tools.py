@@ -3,7 +3,9 @@
 import pytest
 
 from distrain.errors import SpecError
-from distrain.jobs.spec import parse_spec
+from distrain.jobs.spec import JobSpec, parse_spec
+from distrain.jobs.spec.explain import spec_field
+from distrain.jobs.spec.models.kinds import MlpSpec
 
 
 @pytest.mark.parametrize(
@@ -28,3 +30,35 @@ def test_an_unknown_key_is_answered_with_the_field_that_is_meant(
     said = str(refused.value)
     assert ("did you mean" in said) == (meant is not None)
     assert meant is None or f"did you mean {meant!r}?" in said
+
+
+NAMES = sorted(
+    {
+        *(name for place in ("data", "train", "resources", "evaluate", "checkpoint", "embeddings")
+          for name in JobSpec.model_fields[place].annotation.model_fields),  # type: ignore[union-attr]
+        *MlpSpec.model_fields,
+    }
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_suggested_field_takes_a_single_value(name: str) -> None:
+    field = spec_field(name)
+    if field is None:
+        return
+    document = {"data": {"train": "t"}, "model": {"kind": "mlp"}}
+    said = ""
+    try:
+        parse_spec(document, [f"{field}=1"])
+    except SpecError as error:  # another value may be needed, but no mapping of keys
+        said = str(error)
+    assert f"{field}: a mapping of keys is needed" not in said
+    assert "unknown key" not in said
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [("optimizer", "train.optimizer.kind"), ("sharing", "model.sharing.kind"), ("kind", None)],
+)
+def test_a_section_is_suggested_with_its_first_field(name: str, field: str | None) -> None:
+    assert spec_field(name) == field

@@ -219,6 +219,7 @@ def test_an_elastic_job_shrinks_after_a_pause_and_grows_at_a_checkpoint(others):
 def test_a_new_job_waits_a_moment_for_all_its_ranks_and_then_takes_fewer():
     story = Story(2)
     assert story.submit("a", 4, min_ranks=2, lanes=4) == []
+    assert "starts with 2 " in story.job().why_pending
     assert kinds(story.wait(FEWER_AFTER_S)) == [LaunchGang]
     assert len(story.job().ranks) == 2
 

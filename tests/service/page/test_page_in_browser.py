@@ -131,8 +131,8 @@ def test_a_page_of_thousands_of_records_goes_on_drawing_after_a_restart(site, al
     alice.goto(f"{site.url}/jobs/{job}")
     alice.wait_for_function("() => document.querySelector('.curves').innerText.includes('23,000')")
     again = [record(2, step).to_json() for step in range(20_000, 25_000, 10)]
-    write_records(paths, again, attempt=2, begin=20_000)
     site.world.change(job, attempt=2, progress={"step": 24_990})
+    write_records(paths, again, attempt=2, begin=20_000)
     publish(site.world.store)
     alice.wait_for_function("() => document.querySelector('.curves').innerText.includes('24,990')")
     assert legend(alice, "Loss")["step"] == "24,990"

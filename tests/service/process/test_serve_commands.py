@@ -14,10 +14,11 @@ from scripted_service import Reply, ScriptedService
 from service_store import submitted
 
 from distrain.cli.main import cli
-from distrain.errors import DistrainError
+from distrain.errors import DistrainError, OutputError
 from distrain.jobs.run_paths import RunPaths
 from distrain.runs.run_file import RunFile
 from distrain.service.process.checks import check_service
+from distrain.service.process.preparing import make_folder
 from distrain.service.settings import ClusterProfile, Settings
 from distrain.service.store.errors import RowNotFound
 from distrain.service.store.store import open_store
@@ -193,6 +194,36 @@ def verdict_of_cluster(tmp_path, **profile):
 
 def test_a_database_that_is_not_there_is_told_with_the_command(run):
     assert "distrain serve migrate" in run("check")
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", "link", "link/below", "closed/below"])
+def test_a_data_folder_that_the_first_start_cannot_create_fails_the_check(place):
+    with unprivileged() as folder:
+        (folder / "file").write_text("")
+        (folder / "link").symlink_to(folder / "missing")
+        (folder / "closed").mkdir(mode=0o500)
+        settings = Settings(data_dir=folder / place)
+        with pytest.raises(OutputError):
+            make_folder(settings)
+        [found] = [one for one in check_service(settings) if one.name == "data_dir"]
+        assert found.verdict == "fail"
+
+
+def test_a_data_folder_that_can_be_created_is_noted_and_not_created(tmp_path):
+    folder = tmp_path / "a" / "b"
+    [found] = [one for one in check_service(Settings(data_dir=folder)) if one.name == "data_dir"]
+    assert (found.verdict, [*tmp_path.iterdir()]) == ("note", [])
+
+
+def test_a_data_folder_below_an_unreadable_one_is_an_error_of_the_output():
+    with unprivileged() as folder:
+        (folder / "unreadable").mkdir(mode=0o000)
+        settings = Settings(data_dir=folder / "unreadable" / "data")
+        for start in (make_folder, open_store):
+            with pytest.raises(OutputError):
+                start(settings)
+        checks = {one.name: one.verdict for one in check_service(settings)}
+        assert (checks["data_dir"], checks["database"]) == ("fail", "fail")
 
 
 def test_mistakes(run, tmp_path, wording):

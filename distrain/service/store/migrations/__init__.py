@@ -11,6 +11,7 @@ from alembic.runtime.environment import EnvironmentContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, insert, select, text
 
+from distrain.errors import OutputError
 from distrain.service.store import tables
 from distrain.service.store.engine import Database
 from distrain.service.store.errors import NoTables, SchemaDiffers, translated
@@ -55,11 +56,12 @@ def _take_steps(connection: Connection) -> None:
 def check(db: Database) -> None:
     """Raise SchemaDiffers unless the tables are those of this version; does not create a file.
 
-    Raises Unavailable if the database does not answer, or SQLite's file was replaced.
+    Raises Unavailable if the database does not answer, or SQLite's file was replaced, and
+    OutputError if this user may not look into the file's folder.
     """
     db.check_file()
     revision = None
-    if db.path is None or db.path.exists():  # opening a missing file would create it
+    if db.path is None or _exists(db.path):  # opening a missing file would create it
         with db.read() as connection:
             revision = current(connection)
     if revision == head():
@@ -78,6 +80,17 @@ def check(db: Database) -> None:
         hint="Run `distrain serve migrate`; copy the database first, with `distrain serve backup` "
         "or pg_dump.",
     )
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError as error:
+        raise OutputError(
+            f"the database's folder cannot be read: {error.strerror}",
+            where={"database": path},
+            hint="Set another `data_dir`, or change the owner or permissions of its folders.",
+        ) from error
 
 
 def current(connection: Connection) -> str | None:
