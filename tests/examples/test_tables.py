@@ -40,8 +40,10 @@ def name_targets(document):
         "bought_again": {"column": "bought_again"},
         "spent_next": {"column": "spent_next", "kind": "regression"},
     }
-    for name in ("worth", "spent_next"):
-        del document["columns"][name]
+    targets = ("worth", "spent_next")
+    for name, column in [*document["columns"].items()]:
+        if column.get("from", name) in targets:
+            del document["columns"][name]
 
 
 def train_and_score(example, data, folder):

@@ -248,9 +248,9 @@ class ItemRetrievalTask(Task):
     ) -> tuple[Tensor | None, Tensor | None]:
         """Return log q of the queries' own items and of the candidates; `None`: no correction.
 
-        `own` and `candidates` are item ids. q is the item's probability of being a candidate: that
-        of `draws`, or by the argument `log_q` of the task. There is no correction with BPR, nor
-        without `draws` and `log_q`.
+        `own` and `candidates` are item ids. q is the item's probability of being a candidate:
+        that of `draws` if there are any, or else what the task's argument `log_q` says. There is no
+        correction with BPR, nor without `draws` and `log_q`.
         """
         if self.kind == "bpr":
             return None, None

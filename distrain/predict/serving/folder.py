@@ -155,7 +155,10 @@ def _measured(
 
 
 class _ServedWorkflow:
-    """Adds the workflow of a model's data, as a program, to the folder of an exported model."""
+    """Adds the workflow of a model's data to the folder of an exported model, as `program.json`.
+
+    That file lists the steps that `preprocess.py` in the folder applies to raw rows.
+    """
 
     def __init__(self, model_dir: str | Path, saved: SavedModel, sample: str | None):
         self._saved, folder = saved, workflow_for(model_dir, saved)

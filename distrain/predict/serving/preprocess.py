@@ -304,7 +304,7 @@ class _Column:
             return READERS[self._spec["to"]](items, self.takes, self._text, self._spec)
 
     def _flat(self, values: Any, form: str) -> tuple[Any, list[int] | None]:
-        """Return the items of all lists, after the slices, and the lists' lengths.
+        """Return the items of all lists, each cut by the column's `slices`, and the lists' lengths.
 
         For a flat column these are its values and `None`.
         """
@@ -360,7 +360,7 @@ def _as_float32(values: Array) -> Array:
 class _Matrix:
     """Continuous columns that are computed together, since they have the same kinds of steps.
 
-    A column that is not read as plain numbers, such as integers or times, is computed alone.
+    A column of integers, times or lists is computed alone.
 
     Attributes:
         places: The columns' indices among the model's continuous columns.

@@ -54,7 +54,7 @@ class PutAgain:
 
 @dataclass(frozen=True)
 class Write:
-    """Write values to the job's row; if they end the job, only after the job's summary."""
+    """Write values to the job's row; if they end the job, only after its summary is written."""
 
     columns: Mapping[str, Any]
 

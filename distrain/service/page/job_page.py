@@ -66,7 +66,7 @@ def files_of(run_dir: str) -> list[FileInRun]:
 def _worth_showing(folder: OpenRunFolder) -> Iterator[FileInRun]:
     """Yield the files that the page shows, by name; folders of other files are not listed.
 
-    Stops after `_MOST_LISTINGS` folders of other files, since each begins a new listing.
+    Each folder that is left out needs a new listing; stops after `_MOST_LISTINGS` of them.
     """
     after = ""
     for _ in range(_MOST_LISTINGS):

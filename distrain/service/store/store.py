@@ -70,7 +70,7 @@ class Store(Submitting, Changing, Listing, Recording, Publishing, People, Auditi
     def backup(self, target: Path) -> None:
         """Copy SQLite's database to a new file, also while it is in use.
 
-        Raises InputError for PostgreSQL, and OutputError.
+        Raises InputError for PostgreSQL, and OutputError if the file exists or cannot be written.
         """
         if self.db.path is None:
             raise _postgres_has_tools(self.db)

@@ -325,7 +325,7 @@ class RankCheckpoints:
     def _as_its_thread(self) -> AbstractContextManager[None]:
         """Return a context in which this thread waits for the thread that writes checkpoints.
 
-        In heartbeats, the reason why the writing thread waits is then that of this thread.
+        Meanwhile, heartbeats report for this thread what the writing thread waits for.
         """
         thread = self._writer.thread
         return nullcontext() if thread is None else waiting(thread)

@@ -1,4 +1,4 @@
-"""Bytes of one table on a rank: weights, optimizer state, averages, and bytes sent in a step.
+"""Bytes of one table on a rank: weights, optimizer state, `train.ema`, and bytes sent in a step.
 
 Placements, the checks before a job starts, and `distrain plan` all use this formula. With W ranks,
 U distinct rows of a rank's batch and rows of R bytes, a rank sends in a step
