@@ -54,6 +54,7 @@ class JobHandle:
         spec: JobSpec,
         run_dir: Path,
         first_attempt: int = 1,
+        *,
         on_submitting: Callable[[], object] = lambda: None,
     ) -> bool:
         """Queue the job; return True, or False if the scheduler already had this attempt.

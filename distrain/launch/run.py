@@ -259,7 +259,7 @@ def _run_to_end(
 
         with on_sigterm():
             try:
-                is_new = job.submit(run.spec, root, run.first_attempt, on_submitting)
+                is_new = job.submit(run.spec, root, run.first_attempt, on_submitting=on_submitting)
                 after_submission(is_new, client, progress)
                 return job.watch(show)
             except CallbackFailed as failed:

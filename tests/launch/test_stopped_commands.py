@@ -34,7 +34,8 @@ class _Job:
         self._cut, self._when = cut, when
         self.why: list[str] = []
 
-    def submit(self, *_: object) -> bool:
+    def submit(self, *_: object, on_submitting: Callable[[], object]) -> bool:
+        on_submitting()
         if self._when != "watched":
             self._cut()
         return True

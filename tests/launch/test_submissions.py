@@ -29,15 +29,17 @@ VIEW = JobView("test-1", "test", JobState.RUNNING, 1, 2)
 class _Job:
     """A job whose scheduler stops answering when it is to be submitted."""
 
-    def submit(self, *_: object) -> bool:
+    def submit(self, *_: object, on_submitting: Callable[[], object]) -> bool:
+        on_submitting()
         raise ClusterError("the scheduler did not answer")
 
 
 class _Submitted(_Job):
-    def submit(self, *_: object) -> bool:
+    def submit(self, *_: object, on_submitting: Callable[[], object]) -> bool:
+        on_submitting()
         return True
 
-    def view(self) -> JobView:
+    def status(self) -> JobView:
         return VIEW
 
 
