@@ -166,17 +166,19 @@ class ServiceJobs(ApiJobs):
         how = self.how_to_follow(job.id)
         if_interrupted(f"job {job.id} {what} and continues without this command; {how}")
         (print_remark if waits or follows else print_result)(f"job {job.id} {what}")
-        self._note_missing_workers(job)
+        if not (follows or waits):
+            print_answer(server=self.client.address, job_id=job.id, job=job_json(job))
+            print_remark(how)
+        self._note_missing_workers(job)  # last, since it may have to wait for the service
         if follows:
             self.follow(job)
         elif waits:
             self.print_end(job, self.wait(job))
-        else:
-            print_answer(server=self.client.address, job_id=job.id, job=job_json(job))
-            print_remark(how)
 
     def _note_missing_workers(self, job: Job) -> None:
         """Print a note if the job's cluster has too few workers, and the service adds none."""
+        if job.is_final:  # `submit --id` was repeated
+            return
         with suppress(ServiceError):
             known = {cluster.name: cluster.details for cluster in self.client.clusters()}
             details = known.get(job.cluster or "", {})
