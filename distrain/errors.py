@@ -82,18 +82,25 @@ def _raise_stop(number: int, frame: FrameType | None) -> None:
     or leave libraries behind that keep the process from ending. An import from which distrain was
     called, such as the import of a script that trains, does not delay the exception.
     """
-    is_in_import = is_delayed = calls_distrain = False
-    while frame is not None:
-        is_in_import |= frame.f_code.co_filename == "<frozen importlib._bootstrap>"
-        calls_distrain |= (is_ours := _is_of_distrain(frame))
-        if is_ours or not calls_distrain:  # in the end: whether our outermost function imports
-            is_delayed = is_in_import
-        frame = frame.f_back
-    if is_delayed:
+    if _is_importing(frame):
         # Not with `threading`, whose locks the import may hold.
         _thread.start_new_thread(_send_again, (number,))
         return
     raise KeyboardInterrupt if number == signal.SIGINT else Terminated
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    """Return True if an import runs; of imports outside distrain's outermost function, none counts.
+
+    `frame` is the innermost one.
+    """
+    is_in_import, outermost_imports = False, None
+    while frame is not None:
+        is_in_import |= frame.f_code.co_filename == "<frozen importlib._bootstrap>"
+        if _is_of_distrain(frame):
+            outermost_imports = is_in_import
+        frame = frame.f_back
+    return is_in_import if outermost_imports is None else outermost_imports
 
 
 def _send_again(number: int) -> None:

@@ -270,28 +270,19 @@ def global_options(*, hidden: bool) -> list[click.Option]:
     return [quiet, level]
 
 
-_OTHER_NAMES = {
-    "--label": "--target",
-    "--labels": "--target",
-    "--output": "--out",
-    "--kind": "--model",
-}
-
-
 def with_suggestion(error: click.NoSuchOption) -> click.UsageError:
     """Return the error with the option, or the field of the spec, that has another name here."""
     command = None if error.ctx is None else error.ctx.command
     known = {option for one in (command.params if command else ()) for option in one.opts}
-    meant = _OTHER_NAMES.get(error.option_name)
-    if meant not in known and "--set" in known:
-        from distrain.jobs.spec.explain import spec_field
+    from distrain.jobs.spec.explain import ARGUMENTS_OF_OTHER_TOOLS, spec_field
 
-        field = spec_field(error.option_name.lstrip("-").replace("-", "_"))
-        meant = field and f"--set {field}=VALUE"
-    elif meant not in known:
-        meant = None
-    if meant is None:
-        return error
+    name = error.option_name.lstrip("-").replace("-", "_")
+    meant = f"--{ARGUMENTS_OF_OTHER_TOOLS.get(name)}"
+    if meant not in known:
+        field = spec_field(name) if "--set" in known else None
+        if field is None:
+            return error
+        meant = f"--set {field}=VALUE"
     return click.UsageError(f"{error.message} Did you mean {meant!r}?", error.ctx)
 
 

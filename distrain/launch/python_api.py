@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 from distrain.errors import DistrainError, InputError, SpecError
 from distrain.formatting import count, main_metrics, number
 from distrain.jobs.run_paths import PREPARED, RunPaths, new_job_id
-from distrain.jobs.spec.explain import spec_field
+from distrain.jobs.spec.explain import ARGUMENTS_OF_OTHER_TOOLS, spec_field
 from distrain.jobs.spec.job import JOB_NAME, JobSpec
 from distrain.jobs.spec.load import is_named_as_table, parse_spec, read_document
 from distrain.jobs.spec.models.kinds import CustomSpec
@@ -317,22 +317,13 @@ def _with_suggestions(function: Callable[P, Value]) -> Callable[P, Value]:
     @functools.wraps(function)
     def call(*arguments: P.args, **named: P.kwargs) -> Value:
         for name in (one for one in named if one not in known):
-            field, other = spec_field(name), _OTHER_NAMES.get(name)
-            meant = other or (field and f'overrides={{"{field}": ...}}')
+            field, other = spec_field(name), ARGUMENTS_OF_OTHER_TOOLS.get(name)
+            meant = f"{other}=" if other in known else field and f'overrides={{"{field}": ...}}'
             hint = f"; did you mean {meant}?" if meant else ""
             raise TypeError(f"{function.__name__}() has no argument {name!r}{hint}")
         return function(*arguments, **named)
 
     return call
-
-
-_OTHER_NAMES = {
-    "label": "target=",
-    "labels": "target=",
-    "y": "target=",
-    "val": "valid=",
-    "kind": "model=",
-}
 
 
 @_with_suggestions

@@ -1,13 +1,13 @@
-"""A clock that goes on by a second with every look at it, however fast the machine is."""
+"""A clock that advances by one second at each reading, on any machine."""
 
 
 class Ticks:
-    """Stands for the module `time`."""
+    """A replacement for the module `time`."""
 
     now_s = 0.0
 
     def perf_counter(self) -> float:
-        """Return the seconds so far, with one more than at the last look."""
+        """Return one second more than at the last reading."""
         self.now_s += 1.0
         return self.now_s
 

@@ -222,6 +222,14 @@ _OTHER_TOOLS = {
 }
 """Fields of `train` by their names in other tools."""
 
+ARGUMENTS_OF_OTHER_TOOLS = {
+    **dict.fromkeys(("label", "labels", "y"), "target"),
+    "val": "valid",
+    "kind": "model",
+    "output": "out",
+}
+"""Arguments of `fit` and options of commands, by their names in other tools."""
+
 
 def _of_other_tools(key: str, allowed: list[str]) -> str:
     path = _OTHER_TOOLS.get(key.lower(), "")

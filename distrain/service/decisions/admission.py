@@ -64,6 +64,18 @@ def in_order(
     return found
 
 
+def ranks_elsewhere(everywhere: Mapping[str, int], here: Iterable[Job]) -> dict[str, int]:
+    """Return the ranks in use on other clusters, by project.
+
+    `everywhere` has those on all clusters, and `here` are the jobs that hold ranks on this one.
+    """
+    used = Counter[str]()
+    for job in here:
+        used[job.project] += job.num_ranks
+    # The two were read one after the other, so a difference may be below 0.
+    return {name: max(0, ranks - used[name]) for name, ranks in everywhere.items()}
+
+
 class _Shares:
     """The ranks in use on the cluster, by project and by owner, for a fair order."""
 

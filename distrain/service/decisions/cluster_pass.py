@@ -7,7 +7,6 @@ the database and the network with a `World` that loses answers and kills the pas
 calls.
 """
 
-from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ from typing import Any
 
 from distrain.jobs.api_answers import Job as SeenJob
 from distrain.jobs.states import JobState
-from distrain.service.decisions.admission import admit, workers_wanted
+from distrain.service.decisions.admission import admit, ranks_elsewhere, workers_wanted
 from distrain.service.decisions.cluster_state import ClusterNow, Memory
 from distrain.service.decisions.job_actions import (
     CANCEL,
@@ -172,10 +171,7 @@ class Pass:
         bounded = {name for name, quota in self.quotas.items() if quota.max_ranks is not None}
         bound = sorted(bounded & {job.project for job in waiting})
         everywhere = self.world.ranks_in_use(bound) if bound else {}
-        here = Counter[str]()
-        for job in there:
-            here[job.project] += job.num_ranks
-        elsewhere = {name: max(0, ranks - here[name]) for name, ranks in everywhere.items()}
+        elsewhere = ranks_elsewhere(everywhere, there)
         cluster = replace(
             self.memory.cluster(starting=self.starting),
             most_workers=self.most_workers,

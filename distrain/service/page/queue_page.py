@@ -1,6 +1,5 @@
 """The pages of the queue (each cluster's waiting jobs, with reasons) and of the used hours."""
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -14,7 +13,7 @@ from distrain.service.access.rules import Action, may
 from distrain.service.api.bodies import documents
 from distrain.service.api.dependencies import ApiCall, Call
 from distrain.service.api.routes.usage import USAGE_KEYS, UsageKey, used
-from distrain.service.decisions.admission import in_order
+from distrain.service.decisions.admission import in_order, ranks_elsewhere
 from distrain.service.decisions.api_values import HANDING_OVER, QUEUED
 from distrain.service.page.clusters_page import cluster_state
 from distrain.service.page.rendering import PageRoute, own_url, page
@@ -86,12 +85,10 @@ class _Queue:
         jobs = call.store.alive(cluster)
         active = [job for job in jobs if job.phase is not Phase.QUEUED]
         active.sort(key=lambda job: (-job.priority, job.seq))
-        here = Counter[str]()
-        for job in active:
-            here[job.project] += job.num_ranks
         quotas = {project.name: project.quota for project in call.store.projects()}
         bounded = {j.project for j in jobs if quotas.get(j.project, Quota()).max_ranks is not None}
-        elsewhere = {name: call.store.usage(name)["ranks"] - here[name] for name in bounded}
+        everywhere = {name: call.store.usage(name)["ranks"] for name in bounded}
+        elsewhere = ranks_elsewhere(everywhere, active)
         waiting = (job for job in jobs if job.phase is Phase.QUEUED)
         ordered = [*active, *in_order(waiting, active, elsewhere)]
         return cls(states.get(cluster, {}), ordered, quotas, elsewhere)
