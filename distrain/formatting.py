@@ -136,7 +136,7 @@ def main_metrics(targets: Targets | None, decimals: int = 4) -> list[tuple[str, 
     """Return for each target its name, and the name and text of its main metric.
 
     The main metric is the first of `MAIN_METRICS` that has a value; targets without one are left
-    out. The text has `decimals + 1` significant digits.
+    out. The text has at most `decimals + 1` significant digits.
     """
     rows = []
     for target, metrics in (targets or {}).items():

@@ -323,7 +323,11 @@ class Validation(Answer):
     spec: dict[str, Any] | None = Field(None, description="The spec with all defaults.")
     errors: list[Mistake] = []
     placement: Placement = Placement()
-    notes: list[str] = Field([], description="Notes of the worker that checked the data.")
+    notes: list[str] = Field(
+        [],
+        description="Always empty in this response; a check of the data has its notes in "
+        "`Preflight`. `Client.validate(data=True)` copies them here.",
+    )
 
     @property
     def is_good(self) -> bool:

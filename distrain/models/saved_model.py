@@ -87,7 +87,10 @@ class SavedModel:
         return cls(model, spec, members[0].schema, about or {}, tuple(members))
 
     def save(self, path: str | Path, *, replace: bool = False) -> None:
-        """Write the saved model to a new folder; raises the errors of `save_model`."""
+        """Write the saved model to a folder, which must not exist unless `replace`.
+
+        Raises the errors of `save_model`.
+        """
         if not isinstance(self.spec, EnsembleSpec):
             save_model(path, self.model, self.spec, self.schema, about=self.about, replace=replace)
             return

@@ -76,7 +76,8 @@ def write_towers(
     """Write the exported user tower, in the form `to`, and the vectors of items to a folder.
 
     `items.parquet` has the column of ids, ascending, and `vector`, lists of float32 of one length.
-    Raises the errors of `evaluate_retrieval`.
+    Raises `ModelError` and `DataError` as `evaluate_retrieval` does, and the errors of
+    `write_query`.
 
     Args:
         index: Also write `items.faiss`: Faiss's index of the vectors by inner product, exact

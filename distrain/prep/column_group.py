@@ -164,9 +164,9 @@ class ColumnGroup:
     def fit(self, operator: int, columns: Sequence[str], table: pa.Table) -> dict[str, Any]:
         """Return what the operator at index `operator` learns from a table, for its method `merge`.
 
-        The result is by column; or, if the columns share a domain, a single state by the domain's
-        name. The preceding operators must be fitted. `columns` are some of the group's columns, but
-        all if they share a domain.
+        The result is by column. For a `Categorify` with a domain it is a single state, by the
+        domain's name. The preceding operators must be fitted. `columns` are some of the group's
+        columns, but all if they share a domain.
         """
         to_fit = cast(FittedOperator, self.operators[operator])
         states = {}

@@ -70,7 +70,7 @@ def to_texts(values: Any, takes: frozenset[str], _text: Any, spec: Any) -> list[
 def texts_of_any(values: Iterable[Any]) -> list[Any]:
     """Return values of any types as texts; `None` for missing values.
 
-    Raises `UnusableValue` if a value is a list or has another type without texts.
+    Raises `UnusableValue` if a value is a list, or of another type that has no text form.
     """
     kinds = frozenset(["text", "bool", "integer", "number", "decimal", "time"])
     return each(partial(_as_text, takes=kinds, is_canonical=False), values)

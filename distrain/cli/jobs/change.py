@@ -111,7 +111,7 @@ def clone(
 def priority(job: str, priority: int, server: JobServer) -> None:
     """Set the PRIORITY of JOB, which is waiting; the highest priority starts first.
 
-    JOB is a job's id, or its beginning. A running job is not affected.
+    JOB is a job's id, or its beginning. If it has started or ended, the command ends with an error.
 
     \b
     Examples:

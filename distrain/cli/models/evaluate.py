@@ -112,9 +112,9 @@ class ScoringBackend:
 @click.option(
     "--by-day",
     is_flag=True,
-    help="Also print these metrics for each UTC day of a column of times or dates, also as texts: "
-    "the column of --group, or the column with the tag `time` in the schema of the model's data, "
-    "or the only raw column of times from which features were made.",
+    help="Also print these metrics for each UTC day of a column of times or dates, which may be "
+    "texts. The column is that of --group, otherwise the one with the tag `time` in the schema of "
+    "the model's data, otherwise the only raw column of times from which features were made.",
 )
 @click.option(
     "--drift",
@@ -147,8 +147,8 @@ class ScoringBackend:
 @click.option(
     "--items",
     type=PLACE,
-    help="For two-tower models: rank all these items (prepared parquet, one row each) for each "
-    "row of DATA with label 1, whose item is the relevant one.",
+    help="For retrieval models (`two_tower`, `sasrec_retrieval`): rank all these items (prepared "
+    "parquet, one row each) for each row of DATA with label 1, whose item is the relevant one.",
 )
 @click.option(
     "--top", type=POSITIVE, default=10, help="With --items: the number of items per user."

@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     "--valid",
     metavar="DATA",
     multiple=True,
-    help="Labelled rows, prepared or raw, for the metrics of the exported tables in "
-    "`manifest.json`; may be repeated. Default, for tables in fewer bits: the run's "
-    "validation data.",
+    help="Labelled rows, prepared or raw, on which the model with the exported tables is "
+    "measured; the metrics are written to `manifest.json`. May be repeated. Default with --tables "
+    "other than fp32: the run's validation data.",
 )
 @click.option(
     "--items",
@@ -106,15 +106,15 @@ def command(
 
     The folder contains `model.pt2`, or `model.onnx` with its weights in `model.onnx.data`, and
     `inputs.json`, which describes the model's inputs: the columns in order, their types and
-    cardinalities. The model returns logits; a sigmoid turns them into probabilities. For two
-    towers, --items adds `items.parquet` with ids and vectors. Their dot products with a user's
-    vector, from `query.pt2` or `query.onnx`, rank the items.
+    cardinalities. The model returns logits; a sigmoid turns them into probabilities. For retrieval
+    models (`two_tower`, `sasrec_retrieval`), --items adds `items.parquet` with ids and vectors.
+    Their dot products with a user's vector, from `query.pt2` or `query.onnx`, rank the items.
 
     With --with-workflow the export takes raw rows, as `distrain predict` does. The folder then also
-    contains `score.py`, which needs only NumPy and the model's runtime, vocabularies, hashes of all
-    files, and golden rows, which `python OUT/score.py --check` scores again. With --to onnx,
-    `raw.onnx` takes raw columns, unless ONNX cannot express one of them. See
-    docs/models/serving.md.
+    contains vocabularies, hashes of all files, some rows with their scores (golden rows), and
+    `score.py`, which needs only NumPy and the model's runtime. `python OUT/score.py --check` scores
+    the golden rows again and compares. With --to onnx, `raw.onnx` takes raw columns, unless ONNX
+    cannot express one of them. See docs/models/serving.md.
 
     With --since, only changed table rows, new or removed vocabulary values, and small files are
     written. `python OUT/deltas.py NEW WHOLE DELTA ...` writes the folder NEW: the complete export

@@ -30,8 +30,8 @@ def command(
     table, and 1 to about 60 columns have ids. Otherwise it is mlp. One epoch suits a table in which
     a column has more than one id per 50 rows (per 5 rows if the target is multiclass), as in
     Criteo's logs, except tables of fewer than about 4,000 rows. It also suits a table for which two
-    epochs would take more than 4,000 steps, or 500 steps without validation rows: nearly all such
-    tables of more than 8,000 rows.
+    epochs would take more than 4,000 steps. Without validation rows the limit is 500 steps, which
+    nearly every table of more than 8,000 rows exceeds.
 
     If a table of at most 1,000 rows shows only linear effects, the mlp has no hidden layers
     (hidden: []).

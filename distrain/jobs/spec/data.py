@@ -183,7 +183,7 @@ class LoadingSpec(Section):
     decode_threads: PositiveInt | Literal["auto"] = Field(
         "auto",
         description="The number of threads per rank that decode parquet. `auto`: 1 on a CPU; on a "
-        "GPU, the rank's share of the machine's or container's cores minus two, at most 10.",
+        "GPU, two less than the rank's share of the machine's or container's cores, from 1 to 10.",
     )
     drop_last: bool = Field(
         False, description="Whether to omit an epoch's last batch if it has fewer rows."

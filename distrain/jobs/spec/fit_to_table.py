@@ -16,9 +16,7 @@ Early stopping usually ends the training sooner.
 
 _MOST_EPOCHS = 60
 _SEEN_OFTEN = 50
-"""The least rows per id of the column with most ids for which a second epoch does not overfit
-ids.
-"""
+"""If the column with the most ids has fewer rows per id, a second epoch overfits its ids."""
 
 _SEEN_OFTEN_OF_CLASSES = 5
 """`_SEEN_OFTEN` for a multiclass target, whose labels contain more information than binary ones."""

@@ -169,5 +169,5 @@ class DeadlinesSpec(Section):
         20.0,
         ge=0,
         description="The time in seconds that ranks have to save a checkpoint when the job is "
-        "stopped.",
+        "stopped; at most 3 after `distrain cancel` or a missed deadline.",
     )

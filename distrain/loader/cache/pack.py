@@ -58,7 +58,8 @@ def pack(
         progress: Called with rows done and total rows, in the calling thread.
 
     Raises:
-        DataError: The source cannot be read, or holds values that training rejects.
+        DataError: The source cannot be read, has files without a version (an ETag or a time), or
+            holds values that training rejects.
         SpecError: The dataset prepares raw rows with a workflow.
         OutputError: The folder exists, contains source files, or could not be written.
         ValueError: `threads` is less than 1.

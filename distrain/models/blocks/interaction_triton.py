@@ -190,9 +190,10 @@ def _vectors(deep, others, row, n, dim, numbers, values, DEEP: tl.constexpr, TYP
 
 @triton.jit
 def _places(row, n, dim, numbers, values, DEEP: tl.constexpr):
-    """Return the index in `others` of each value of a row's vectors, and a mask of valid indices.
+    """Return where a row's vectors are in the tensor `others`, as flat indices, and a mask.
 
-    Both are `[numbers, values]`, for the vectors `numbers` and their values `values`.
+    Both are `[numbers, values]`, for the numbers of the vectors and of their values. The mask is
+    True for values that are in `others`. With `DEEP`, vector 0 is in another tensor, `deep`.
     """
     is_there = ((numbers >= DEEP) & (numbers < n))[:, None] & (values < dim)[None, :]
     return (row * (n - DEEP) + numbers[:, None] - DEEP) * dim + values[None, :], is_there

@@ -127,9 +127,9 @@ class ShardedStore(FixedStore):
         self._place_owners()
 
     def _place_owners(self) -> None:
-        """Copy to the device where the requests to each owner begin, and their capacity; wait.
+        """Copy to the device, for each owner, the start of its block of requests and its capacity.
 
-        Does nothing unless the capacities have changed.
+        The host waits for the copy. Nothing is copied unless the capacities have changed.
         """
         if self._placed != self.capacities.now:
             self._placed = self.capacities.now

@@ -1,4 +1,4 @@
-"""Makes an ONNX graph of raw columns: a program's steps, followed by the model's own graph."""
+"""Makes an ONNX graph of raw columns: a workflow's steps, followed by the model's own graph."""
 
 from __future__ import annotations
 

@@ -221,11 +221,10 @@ def is_foreign_page(headers: HTTPHeaders, allowed: Sequence[str] = ()) -> bool:
 
 
 def why_refused(request: HTTPServerRequest) -> Refusal | None:
-    """Return why an order (a request that changes jobs) is refused; `None` if it is allowed.
+    """Return why an order (see the module) is refused; `None` if it is allowed.
 
-    It is refused from other machines if the scheduler has no token. From other sites' pages, it is
-    refused unless it only reads (GET and HEAD). The token is not checked here, but before, by
-    `Guard`.
+    It is refused from other machines if the scheduler has no token. From other sites' pages, orders
+    other than GET and HEAD are refused. The token is not checked here, but before, by `Guard`.
     """
     if token_of_environment() is None and not _is_of_this_machine(request):
         return Refusal(

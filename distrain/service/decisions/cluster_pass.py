@@ -359,10 +359,10 @@ class Pass:
 
 
 def _tombstone(job: Job, ended: SeenJob | None) -> SeenJob:
-    """Return the job's final state at the scheduler, which has rejected an order because of it.
+    """Return the final state of a job whose order the scheduler rejected, as the job has ended.
 
-    `ended` is the job in that response, `None` if there is none. That may have only `attempt`; a
-    job without a state counts as failed.
+    `ended` is the job in the rejection, `None` if it has none. It may have only the field
+    `attempt`; without a state, the job counts as failed.
     """
     last = ended or SeenJob()
     end = {

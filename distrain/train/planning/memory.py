@@ -236,7 +236,8 @@ def saving_bytes(tables: ShardingPlan) -> int:
 def copy_bytes(tables: ShardingPlan, dense: int) -> int:
     """Return the largest number of bytes that a rank copies for a checkpoint.
 
-    These are its rows of the tables and `dense`, the bytes of the dense parameters and their state.
+    These are its share of the tables (of a replicated table, 1 / num_ranks of the rows) and
+    `dense`, the bytes of the dense parameters and their state.
     """
     total = dense
     for table in tables.tables:

@@ -165,7 +165,9 @@ class DeviceMetrics:
         return self._state[: self._num_words].clone()
 
     def add_state(self, state: Tensor) -> bool:
-        """Add a state from `copy_of_state`, exactly if this state is empty.
+        """Add a state from `copy_of_state`.
+
+        If this state is empty, it becomes an exact copy; otherwise sums may be rounded.
 
         Returns:
             True if the counts were added; False, without adding anything, if the length of `state`

@@ -201,8 +201,8 @@ ROWS_PER_THREAD = 4096
 """Rows of a slice for each thread: if layers are some hundred values wide, the tensors of a slice
 fit the CPU's caches."""
 _FEWEST_SLICES = 4
-"""Batches are not cut into fewer slices: there is little gain, and with slices no computation
-overlaps the exchange of rows."""
+"""`auto` does not cut a batch into fewer slices: there is little gain, and with slices no
+computation overlaps the exchange of rows."""
 
 
 @dataclass(frozen=True)

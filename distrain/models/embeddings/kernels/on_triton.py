@@ -137,10 +137,12 @@ def add_and_update(
 def _sums_of_tiles(
     rows: Tensor, sources: Tensor, count: int, segments: Segments, *, span: int, by_source: bool
 ) -> Tensor:
-    """Return the sums of `count` tiles of `_TILE` rows, `[count, dim]`, float32.
+    """Return the sums of `count` tiles or groups (see `triton_programs.py`), float32.
 
-    Tiles are explained in `triton_programs.py`: a tile covers `span` adjacent lookups, sorted by
-    key. The sum of a tile with lookups of several segments, or of padding, is undefined.
+    The result is `[count, dim]`. Each sum adds `_TILE` vectors and covers `span` lookups, which are
+    sorted by key. A tile covers `_TILE` lookups; with `by_source`, it adds their gradients
+    `rows[sources]`. A group covers `_TILE`² lookups and, without `by_source`, adds adjacent tiles.
+    A sum over lookups of several segments, or of padding, is undefined.
     """
     sums = rows.new_empty((count, rows.shape[1]), dtype=torch.float32)
     if count:
