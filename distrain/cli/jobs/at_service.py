@@ -100,10 +100,8 @@ class ServiceJobs(ApiJobs):
             if line and line != printed:
                 print_remark(line)
                 printed = line
-            progress = event.data.get("progress")
-            data = {**event.data, **(progress if isinstance(progress, dict) else {})}
-            if data.get("step") and time.monotonic() >= next_s:
-                print_remark(f"  {progress_line(data)}")
+            if event.data.get("step") and time.monotonic() >= next_s:
+                print_remark(f"  {progress_line(event.data)}")
                 next_s = time.monotonic() + _EVERY_S
         self.print_end(job, self.client.wait(job.id))
 

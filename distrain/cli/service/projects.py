@@ -26,7 +26,7 @@ class LimitType(click.ParamType):  # type: ignore[type-arg]
         text = str(value)
         if text == NO_LIMIT:
             return text
-        if not text.isdigit():
+        if not text.isdecimal():
             self.fail(f"{text!r} is neither a count nor `{NO_LIMIT}`", param, ctx)
         if int(text) >= 2**31:
             self.fail(f"{text} is not below 2^31; or write `{NO_LIMIT}`", param, ctx)

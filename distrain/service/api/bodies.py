@@ -47,7 +47,6 @@ def answer_of(kind: type[Shown], row: object, **values: Any) -> Shown:
     return kind(**values)
 
 
-Tags = Annotated[dict[str, str], Field(max_length=32)]
 ProjectName = Annotated[str, Field(pattern=NAME_PATTERN)]
 
 UserName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}$")]
@@ -73,7 +72,9 @@ class JobRequest(Request):
     priority: Priority | None = Field(
         None, description="Higher priorities run first; null: `queue.priority` of the spec."
     )
-    tags: Tags = Field({}, description="Added to the spec's tags; equal keys override them.")
+    tags: dict[str, str] = Field(
+        {}, description="Added to the spec's tags; equal keys override them."
+    )
 
 
 class JobChangeRequest(Request):
@@ -84,7 +85,9 @@ class JobChangeRequest(Request):
     priority: Priority | None = Field(
         None, description="The new priority; rejected if the job has started or ended."
     )
-    tags: Tags | None = Field(None, description="The new tags, which replace all tags of the job.")
+    tags: dict[str, str] | None = Field(
+        None, description="The new tags, which replace all tags of the job."
+    )
 
 
 class CancelRequest(Request, CancelOptions):

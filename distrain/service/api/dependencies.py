@@ -57,7 +57,9 @@ async def _parts(request: Request) -> ApiParts:  # async: needs no thread
 Service = Annotated[ApiParts, Depends(_parts)]
 
 _bearer = HTTPBearer(
-    auto_error=False, scheme_name="token", description="A token, as `distrain token` creates it."
+    auto_error=False,
+    scheme_name="token",
+    description="A token, as `distrain serve token create` creates it.",
 )
 _cookie = APIKeyCookie(
     name=COOKIE,

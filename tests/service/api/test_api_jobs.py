@@ -5,11 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
-from api_world import SPEC, World
+from api_world import SPEC, World, api_world
 
 from distrain.service.api.problems import Problem
 from distrain.service.api.submission import choose_cluster
 from distrain.service.decisions.api_values import STATES
+from distrain.service.settings import Limits
 from distrain.service.values import Quota, Role
 
 
@@ -146,10 +147,18 @@ def test_limits_of_bodies_and_specs(world: World):
         deep = json.loads('{"a":' * depth + "0" + "}" * depth)
         assert code_of(submit(world, {"spec": {**SPEC, "deep": deep}, "project": "ads"})) == refused
     tags = {str(n): "" for n in range(33)}
-    assert submit(world, {"spec": SPEC, "project": "ads", "tags": tags}).status_code == 400
+    for many in ({"spec": SPEC, "tags": tags}, {"spec": {**SPEC, "tags": tags}}):
+        assert code_of(submit(world, {**many, "project": "ads"})) == (422, "bad_spec")
     half = {"spec": {**SPEC, "tags": {str(n): "" for n in range(20)}}, "project": "ads"}
     both = {**half, "tags": {f"b{n}": "" for n in range(20)}}
     assert code_of(submit(world, both)) == (422, "bad_spec")
+
+
+def test_the_limit_of_tags_is_that_of_the_settings(tmp_path):
+    tags = {str(n): "" for n in range(40)}
+    with api_world(tmp_path, limits=Limits(tags=40)) as world:
+        answer = submit(world, {"spec": SPEC, "project": "ads", "tags": tags})
+    assert (answer.status_code, answer.json()["tags"]) == (201, tags)
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,8 @@ def test_projects_keep_what_is_not_named(prepared):
     assert json.loads(prepared("project", "list", "--json"))[0]["quota"]["max_ranks"] is None
     with pytest.raises(ClickException, match="below 2"):
         prepared("project", "set", "ads", "--max-ranks", 2**31)
+    with pytest.raises(ClickException, match="neither a count"):
+        prepared("project", "set", "ads", "--max-ranks", "²")
 
 
 def test_what_the_configuration_declares_is_in_the_database(run, tmp_path):
