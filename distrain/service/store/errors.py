@@ -114,8 +114,8 @@ def translated(where: str) -> Iterator[None]:
         raise Unavailable(
             f"the database cannot be read: {words}",
             where={"database": where},
-            hint="Stop the service, check the disk, and restore a backup with `distrain serve "
-            "restore`.",
+            hint="Stop the service, check the disk, and put a backup back: docs/operate.md, `The "
+            "database is lost`.",
         ) from error
 
 

@@ -24,11 +24,6 @@ class Changing:
         row = self.db.first(select(_jobs).where(_jobs.c.id == job_id))
         return None if row is None else rows.job_of(row)
 
-    def has_ended(self, job_id: str) -> bool:
-        """Return True if a job has ended, or its row does not exist."""
-        job = self.job(job_id)
-        return job is None or job.phase is Phase.FINAL
-
     def spec(self, job_id: str) -> dict[str, Any]:
         """Return the spec of a job's current submission; raises RowNotFound."""
         table = tables.specs

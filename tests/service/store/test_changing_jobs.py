@@ -27,12 +27,6 @@ def test_tags_are_found_anew(store):
     assert store.job(job.id).tags == {"team": "y"}
 
 
-def test_of_some_jobs_those_that_ended_or_are_gone_are_told(store):
-    alive, ended = submitted(store), submitted(store)
-    store.cancel(ended.id, "", None, "alice")
-    assert [store.has_ended(one) for one in (alive.id, ended.id, "gone")] == [False, True, True]
-
-
 def test_a_queued_job_is_cancelled_at_once(store):
     job = submitted(store)
     cancelled = store.cancel(job.id, "wrong data", None, "alice")

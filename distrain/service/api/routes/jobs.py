@@ -262,7 +262,7 @@ def cancel(
 def delete_job(job_id: PathId, call: Call) -> None:
     """Delete an ended job from the service; its id cannot be used again.
 
-    Its run folder is deleted later, as the service's setting `retention.run_dirs_days` says.
+    Its run folder is kept.
     """
     job = _changed_job(call, job_id, Action.CHANGE_JOB)
     if job.phase is not Phase.FINAL:
