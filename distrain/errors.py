@@ -18,7 +18,6 @@
     │   ├── RowNotFound            1    no such job, project, user or token
     │   ├── IdTaken                1    another job has the id of a new job
     │   ├── QuotaExceeded          1    a project has too many waiting jobs
-    │   ├── RevisionDiffers        1    a job changed since it was read
     │   ├── WrongState             1    a job's state, or a project's origin, forbids the change
     │   ├── SchemaDiffers          1    the database's tables have another version
     │   └── DatabaseInUse          1    another service uses the database

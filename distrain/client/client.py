@@ -161,8 +161,7 @@ class Client(JobCalls, FileCalls):
         ca_file: PEM file of the CA that signed the service's certificate.
         plain_http: Allow sending the token over http:// to another machine.
         retries: How long to retry.
-        on_retry: Called with the reason before each pause, and by another thread if a response is
-            late.
+        on_retry: Called with the reason before each pause.
 
     Raises:
         InputError: No service is named, or the token may not be sent to it.

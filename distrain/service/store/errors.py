@@ -25,10 +25,6 @@ class IdTaken(StoreError):
     """Another job has, or had before it was deleted, the id of a new job."""
 
 
-class RevisionDiffers(StoreError):
-    """The job has changed since its caller read it."""
-
-
 class WrongState(StoreError):
     """The job's state does not allow the change, or only serve.yaml may change the project."""
 

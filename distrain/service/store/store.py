@@ -33,7 +33,7 @@ class Store(Submitting, Changing, Listing, Recording, Publishing, People, Auditi
     """The database. Threads may share it; each call is one or a few short transactions.
 
     Every call may raise Unavailable. A write that raised it may still have been committed. A
-    repeated call notices that by the job's id, its `resumes` or its revision.
+    repeated call notices that by the job's id or its `resumes`, or changes nothing.
     """
 
     def __init__(self, db: Database, lock: IO[str] | None = None):
