@@ -72,7 +72,7 @@ class Retention(SettingsSection):
 class ProjectSettings(Quota):
     """A project that the configuration declares.
 
-    The API and commands cannot change its quota and members.
+    Commands cannot change its quota and members.
     """
 
     members: dict[str, Literal["viewer", "submitter", "operator"]] = Field(
