@@ -12,8 +12,6 @@
     ├── OutputError                1    an output could not be written whole
     │   └── RunInUse               1    another command or service uses the run (`distrain.runs`)
     ├── Unavailable                1    a storage does not answer now; a retry may succeed
-    │   ├── StorageFull            1    the database's disk has no space (`distrain.service.store`)
-    │   └── ReadOnly               1    the database can be read but not written (same package)
     ├── StoreError                 1    the database rejects a change (`distrain.service.store`)
     │   ├── RowNotFound            1    no such job, project, user or token
     │   ├── IdTaken                1    another job has the id of a new job

@@ -17,9 +17,7 @@ from distrain.service.access.policy import Mistake, pointer
 from distrain.service.store.errors import (
     IdTaken,
     QuotaExceeded,
-    ReadOnly,
     RowNotFound,
-    StorageFull,
     Unstorable,
     WrongState,
 )
@@ -130,8 +128,13 @@ def problem_of(error: Exception) -> Problem:
             return Problem("bad_request", count, errors=mistakes)
         case Unavailable():
             logging.getLogger("distrain.service.api").error("the database failed: %s", error)
-            detail, hint, retry_after_s = _OF_DATABASE.get(type(error), _NO_ANSWER)
-            return Problem("unavailable", detail, hint=hint, retry_after_s=retry_after_s)
+            # Without the driver's words, which may name hosts and users; the log has them.
+            return Problem(
+                "unavailable",
+                "the service's database does not answer, or cannot be written",
+                hint="Try again. The service's operator can run `distrain serve check`.",
+                retry_after_s=2,
+            )
         case DistrainError() if type(error) in _OF_KIND:
             code, wait_s = _OF_KIND[type(error)]
             return Problem(code, error.message, hint=error.hint, retry_after_s=wait_s)
@@ -157,22 +160,3 @@ _OF_KIND: Final[Mapping[type[DistrainError], tuple[str, float | None]]] = {
     Unstorable: ("bad_request", None),
 }
 """The problem's code, and the seconds of `Retry-After`, for each class of error of the database."""
-
-
-_NO_ANSWER = (
-    "the service's database does not answer",
-    "Try again. The service's operator can run `distrain serve check`.",
-    2,
-)
-_OF_DATABASE: dict[type[Exception], tuple[str, str, float]] = {
-    StorageFull: (
-        "the disk of the service's database is full",
-        "Try again later: the service's operator must free space there.",
-        30,
-    ),
-    ReadOnly: (
-        "the service's database cannot be written",
-        "Try again later: the service's operator must make its disk writable.",
-        30,
-    ),
-}
