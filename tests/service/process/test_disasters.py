@@ -131,7 +131,7 @@ def test_a_full_disk_refuses_submits_and_what_runs_is_recorded_when_it_has_room(
 
             refused = until(refusal)
             assert refused.status_code == 503
-            assert "full" in refused.json()["detail"]
+            assert refused.json()["code"] == "unavailable"
             assert "free space" in refused.json()["hint"]
             assert refused.headers["Retry-After"]
             assert state(client, ran) in ("running", "unknown")
