@@ -14,7 +14,7 @@ from distrain.runs.attempts import EARLIER, read_attempts, records_of
 from distrain.runs.finish_run import current_summary
 from distrain.runs.records.merging import add_up, stall_pct
 from distrain.runs.run_file import RunFile, read_run_and_spec, read_summary
-from distrain.runs.run_folder import RunFolder
+from distrain.runs.stored.folder import open_own_run
 
 RUNNING, BROKEN_OFF = "running", "broken off"
 
@@ -126,7 +126,7 @@ def read_run_data(root: Path) -> RunData:
     """
     paths = RunPaths(root)
     run, spec = read_run_and_spec(root)
-    with RunFolder(root) as folder:
+    with open_own_run(paths) as folder:
         attempts = read_attempts(folder)
     records = tuple(records_of(attempts))
     summary = current_summary(attempts, read_summary(paths))
