@@ -89,16 +89,6 @@ class RunData:
     def restarts(self) -> list[Mapping[str, Any]]:
         return list(self.summary.get("restarts", ()))
 
-    def checkpoint_steps(self) -> list[int]:
-        """Return steps at which checkpoints were written, ascending.
-
-        These are the last checkpoint's step, and the steps of training records with checkpoint
-        time.
-        """
-        steps = {r.step for r in self.train if (r.seconds or {}).get("checkpoint", 0.0) > 0}
-        last = (self.summary.get("checkpoints") or {}).get("step")
-        return sorted(steps | ({last} if last else set()))
-
     def rank_seconds(self) -> list[Mapping[str, float]]:
         """Return each rank's wall time by phase over the whole training; empty before its end."""
         return list(self.summary.get("seconds") or ())
