@@ -1,7 +1,6 @@
 """The table of all jobs, and the time line of one job."""
 
 from bokeh.models import (
-    CustomJS,
     DataTable,
     DatetimeTickFormatter,
     HTMLTemplateFormatter,
@@ -72,10 +71,6 @@ def jobs() -> Panel:
         # As Dask does for its own tables, which would otherwise cover the navigation bar's menu.
         stylesheets=[".bk-data-table {z-index: 0;}"],
     )
-
-    # Bokeh's table is redrawn when rows are added or replaced, but not when cells change.
-    draw_anew = CustomJS(args={"view": table.view}, code="view.change.emit()")
-    source.js_on_change("patching", draw_anew)
 
     def show(view: View) -> None:
         height = _table_height(len(view.jobs))
