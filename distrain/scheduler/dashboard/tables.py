@@ -1,6 +1,7 @@
 """The table of all jobs, and the time line of one job."""
 
 from bokeh.models import (
+    CustomJS,
     DataTable,
     DatetimeTickFormatter,
     HTMLTemplateFormatter,
@@ -71,6 +72,10 @@ def jobs() -> Panel:
         # As Dask does for its own tables, which would otherwise cover the navigation bar's menu.
         stylesheets=[".bk-data-table {z-index: 0;}"],
     )
+
+    # Bokeh's table is redrawn when the number of rows changes, but not when only cells change.
+    draw_anew = CustomJS(args={"view": table.view}, code="view.change.emit()")
+    source.js_on_change("data", draw_anew)
 
     def show(view: View) -> None:
         height = _table_height(len(view.jobs))
