@@ -44,7 +44,7 @@ COMMANDS = {
     "top": ("top.command", "Show the jobs of a scheduler and their ranks as they run."),
     "report": ("runs.report", "Write one HTML page about a run."),
     "compare": ("runs.report:compare", "Compare the metrics and specs of runs."),
-    "logs": ("runs.logs", "Print the logs of a job's ranks, or their first error."),
+    "logs": ("runs.logs", "Print the logs of a job's ranks."),
     "audit": ("runs.audit", "Prove that a run trained every row once."),
     "evaluate": (
         "models.evaluate",

@@ -204,7 +204,6 @@ def test_options_of_the_other_kind_of_place_are_refused(spec_file: Path) -> None
         ["submit", spec_file, "--tag", "team"],
         ["resume", "dlrm", "--set", "train.epochs"],
         ["logs", spec_file.parent, "-f"],
-        ["logs", "dlrm", "--first-error", "-f"],
     ):
         assert run(*words).exit_code == 2, words
 
@@ -217,38 +216,27 @@ def test_lines_come_out_of_any_pieces() -> None:
         assert list(lines_of(pieces)) == text.split("\n")
 
 
-LOG = """2026-03-01 12:00:0{second},000 INFO distrain: step {second}
-2026-03-01 12:00:0{second},500 ERROR distrain: the rank failed
-Traceback (most recent call last):
-ValueError: {why}
-"""
-
-
-def test_the_first_error_and_the_report_of_a_job(
+def test_the_logs_and_the_report_of_a_job(
     service: LiveService, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
     job = service.job(num_ranks=2)
-    assert f"distrain status {job.id}" in str(refused(1, "logs", job.id, "--first-error"))
+    assert f"distrain status {job.id}" in str(refused(1, "logs", job.id))
     assert f"distrain status {job.id}" in str(refused(1, "report", job.id))
 
     paths = service.paths(job)
-    for attempt, rank, second, why in ((1, 0, 3, "late"), (1, 1, 2, "bad label"), (2, 0, 1, "x")):
-        paths.log(rank, attempt).parent.mkdir(parents=True, exist_ok=True)
-        paths.log(rank, attempt).write_text(LOG.format(second=second, why=why))
+    paths.log(1, 1).parent.mkdir(parents=True, exist_ok=True)
+    paths.log(1, 1).write_text("of the first attempt\n")
+    paths.log(0, 2).parent.mkdir()
     with new_run(paths.root, spec_of(), job.id) as kept:
         kept.add(view_of(JobState.RUNNING, records_of(40)))
     service.change(job, attempt=2, first_attempt=1)
     service.end(job, "failed")
-    found = good("logs", job.id, "--first-error")["error"]
-    assert (found["attempt"], found["rank"], found["line"]) == (1, 1, 2)
-    assert found["path"] == "logs/attempt-1/rank-1.log"
-    assert found["text"].endswith("ValueError: bad label")
-    assert good("logs", job.id, "--first-error", "--attempt", "2")["error"]["rank"] == 0
-    refused(1, "logs", job.id, "--first-error", "--rank", "7")
+    refused(1, "logs", job.id, "--rank", "7")
     paths.log(0, 2).write_bytes(b"beep \x07\n")
     paths.log(1, 2).write_bytes(b"of rank 1\n")
     assert run("logs", job.id, "--rank", "0").stdout == "beep ?\n"
+    assert run("logs", job.id, "--attempt", "1").stdout == "of the first attempt\n"
     lines = run("logs", job.id, "--json").stdout.splitlines()
     assert [json.loads(line)["text"] for line in lines] == ["beep \x07\n", "of rank 1\n"]
 
