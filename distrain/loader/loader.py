@@ -418,6 +418,5 @@ def _refuse_many_workers() -> None:
     if worker is not None and worker.num_workers > 1:
         raise SpecError(
             f"a DataLoader with {worker.num_workers} workers would repeat every batch",
-            hint="Use num_workers=0 or 1: the loader has threads of its own (decode_threads). For "
-            "more, use distrain.interop.torch.WorkerBatches in the DataLoader.",
+            hint="Use num_workers=0 or 1: the loader has threads of its own (decode_threads).",
         )
