@@ -195,7 +195,7 @@ def read_evaluation(file: Path) -> Mapping[str, Any]:
 
 
 def evaluation_sections(document: Mapping[str, Any], root: Path) -> Iterator[str]:
-    """Yield HTML sections with tables: metrics, and groups or days, drift and importance if any.
+    """Yield HTML sections with tables: metrics, and groups, drift and importance if any.
 
     `document` is an output of `distrain evaluate --json`; `root` is the folder of the run.
     """
@@ -203,13 +203,12 @@ def evaluation_sections(document: Mapping[str, Any], root: Path) -> Iterator[str
     single = {name: value for name, value in document.items() if not isinstance(value, dict | list)}
     figures = [(_words(name), _text(value)) for name, value in single.items()]
     yield section("Evaluation", table([*figures, *target_metric_rows(targets)]))
-    field = "days" if "days" in document else "largest_groups"
-    if groups := document.get(field):
+    if groups := document.get("largest_groups"):
         rows = [
             [_text(one["value"]), *(_text(one.get(n)) for n in _GROUP_FIGURES)] for one in groups
         ]
         header = (document["group"], *map(_words, _GROUP_FIGURES))
-        yield section(f"Evaluation: {_words(field)}", table(rows, header))
+        yield section("Evaluation: largest groups", table(rows, header))
     importance = document.get("importance", {"metric": "", "loss": {}})
     for title, of_columns in (
         ("population stability index of columns", document.get("drift", {})),
