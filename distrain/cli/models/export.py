@@ -71,10 +71,8 @@ if TYPE_CHECKING:
 @click.option(
     "--sample",
     metavar="FILE",
-    help="With --with-workflow: raw rows. The folder's scores of the first 200, and of variants "
-    "with "
-    "unusual values, are compared with `distrain predict`. Default: the file that the workflow was "
-    "fitted on.",
+    help="With --with-workflow: raw rows. The folder's scores of the first 200 are compared with "
+    "those of `distrain predict`. Default: the file that the workflow was fitted on.",
 )
 @click.option(
     "--since",
@@ -197,7 +195,6 @@ def _print_findings(written: "Written", to: "Form") -> None:
         facts = {
             "golden rows": f"{served.rows:,}",
             "largest difference to predict": f"{served.largest_difference:.1e}",
-            "rows with unusable values": f"{served.refused:,}",
         }
         if to == "onnx":
             names: dict[str, list[str]] = {}

@@ -139,7 +139,7 @@ def test_what_evaluate_printed_is_shown(finished, tmp_path, words_alone):
     file.write_text(
         json.dumps(
             {"rows": 1033, "auc": 0.75, "targets": {"price": {"rmse": 2.5}}, "group": "seen_at"}
-            | {"days": [day | {"positives": 0}], "drift": {"I2": 0.5}}
+            | {"largest_groups": [day | {"positives": 0}], "drift": {"I2": 0.5}}
             | {"importance": {"metric": "auc", "loss": {"C3": 0.125}, "seed": 0}}
         )
     )
