@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from distrain.errors import DataError, SchemaError
+from distrain.errors import DataError
 from distrain.jobs.spec.data import RowsSpec
 from distrain.loader.options import checked, parse_bytes, refuse_two_names
 from distrain.loader.partition.footers import read_footers
@@ -15,9 +15,8 @@ from distrain.loader.partition.slices import LARGE_ROWS, Slices
 from distrain.loader.partition.table import Table
 from distrain.loader.partition.wanted_columns import wanted_columns
 from distrain.prep.vocabulary import WORKFLOW_FILE
-from distrain.schema.files import find_schema_next_to, hint_without_schema
+from distrain.schema.files import schema_of_rows
 from distrain.schema.schema import Schema
-from distrain.storage.inputs import PARQUET_SUFFIXES, list_inputs
 from distrain.storage.urls import is_remote
 
 CELL_BYTES = 4
@@ -30,9 +29,10 @@ class Dataset:
 
     Args:
         paths: Parquet files: paths, folders, globs or URLs, one or many.
-        schema: A schema, or a local file or folder to load it from. `None` looks next to the first
-            file and in the parent folder, where `distrain prep` writes it; with `workflow`, in the
-            workflow's folder and its parent instead. For remote files, a schema must be given.
+        schema: A schema, or a local file or folder, or the URL of a file, to load it from. `None`
+            looks next to the first file and in the parent folder, where `distrain prep` writes it;
+            with `workflow`, in the workflow's folder and its parent instead. For remote files, a
+            schema must be given.
         part_size: Maximum size in memory of a part, in bytes or like `"128MiB"`. A part is a run of
             row groups of one file that stay together when parts are shuffled; `None` makes each row
             group a part.
@@ -82,8 +82,10 @@ class Dataset:
         patterns = [str(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
         if not patterns:
             raise DataError("no files are named", hint="Name files, folders, globs or URLs.")
-        beside = patterns if rows.workflow is None else [f"{rows.workflow}/{WORKFLOW_FILE}"]
-        loaded_schema = schema if isinstance(schema, Schema) else _load_schema(beside, schema)
+        if isinstance(schema, Schema):
+            loaded_schema = schema
+        else:
+            loaded_schema = _load_schema(patterns, rows.workflow, schema)
         raw_columns = columns_of_raw(rows.workflow)
         table = read_footers(
             patterns,
@@ -170,30 +172,9 @@ def columns_of_raw(workflow: str | None) -> Callable[[str], list[str]] | None:
     return raw.columns_in
 
 
-def _load_schema(patterns: Sequence[str], given: str | Path | None) -> Schema:
+def _load_schema(patterns: Sequence[str], workflow: str | None, given: str | Path | None) -> Schema:
     if given is not None:
-        if is_remote(given):
-            raise SchemaError(
-                "schemas are read from local files only",
-                where={"file": given},
-                hint="Copy the schema to this machine, and pass the path of the copy.",
-            )
         return Schema.load(given)
-    first = list_inputs(patterns, suffixes=PARQUET_SUFFIXES)[0].path
-    if is_remote(first):
-        raise SchemaError(
-            "there is no schema; next to remote files none is searched for",
-            where={"file": first},
-            hint="Pass schema=..., a local file or a Schema.",
-        )
-    schema_file = find_schema_next_to(first)
-    if schema_file is None:
-        raise SchemaError(
-            "found no schema beside the files",
-            where={"file": first},
-            hint=hint_without_schema(
-                first,
-                "Pass schema=..., or put the schema.pbtxt that `distrain prep` writes beside them.",
-            ),
-        )
-    return Schema.load(schema_file)
+    file = None if workflow is None else f"{workflow}/{WORKFLOW_FILE}"
+    hint = "Pass schema=..., such as the path of the schema.pbtxt that `distrain prep` writes."
+    return Schema.load(schema_of_rows(patterns, file, hint))

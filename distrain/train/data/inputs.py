@@ -27,7 +27,7 @@ from distrain.loader.partition.wanted_columns import WantedColumn, wanted_column
 from distrain.prep.vocabulary import WORKFLOW_FILE
 from distrain.schema.column import Tags
 from distrain.schema.criteo import criteo_schema
-from distrain.schema.files import find_schema, find_schema_next_to, hint_without_schema
+from distrain.schema.files import find_schema, find_schema_next_to, schema_of_rows
 from distrain.schema.schema import Schema
 from distrain.storage.inputs import PARQUET_SUFFIXES, list_inputs
 from distrain.storage.urls import is_remote
@@ -170,32 +170,12 @@ def find_data_schema(data: DataSpec, retry_s: float = 0.0) -> Path | str | None:
     if data.schema_path not in ("auto", "criteo"):
         path = Path(data.schema_path)
         return find_schema(path) if path.is_dir() else path
-    if data.workflow is not None:
-        return _schema_of_workflow(data.workflow)
-    files = list_inputs(data.train, suffixes=PARQUET_SUFFIXES, retry_s=retry_s)
-    found = find_schema_next_to(files[0].path)
-    if found is not None or data.schema_path == "criteo":
-        return found
-    raise SchemaError(
-        "found no schema beside the training data",
-        where={"data.train": data.train[0]},
-        hint=hint_without_schema(
-            files[0].path,
-            "Set data.schema to a schema.pbtxt or schema.json; `distrain prep` writes both.",
-        ),
-    )
-
-
-def _schema_of_workflow(workflow: str) -> Path:
-    found = None if is_remote(workflow) else find_schema_next_to(Path(workflow) / WORKFLOW_FILE)
-    if found is None:
-        raise SchemaError(
-            "found no schema beside the workflow",
-            where={"data.workflow": workflow},
-            hint="Set data.schema to the schema.pbtxt that `distrain prep` wrote in the folder "
-            "above it.",
-        )
-    return found
+    if data.schema_path == "criteo" and data.workflow is None:
+        files = list_inputs(data.train, suffixes=PARQUET_SUFFIXES, retry_s=retry_s)
+        return find_schema_next_to(files[0].path)
+    file = None if data.workflow is None else f"{data.workflow}/{WORKFLOW_FILE}"
+    hint = "Set data.schema to a schema.pbtxt or schema.json; `distrain prep` writes both."
+    return schema_of_rows(data.train, file, hint, retry_s)
 
 
 def _check_made(wanted: Sequence[WantedColumn], raw: "RawTables") -> None:
