@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from distrain.errors import DataError
+from distrain.errors import DataError, DistrainError
 from distrain.models.export import INPUTS_FILE, Form, model_file, write_export
 from distrain.models.heads.targets import output_names
 from distrain.models.quantised import TableForm, round_tables
@@ -102,7 +101,8 @@ def export_folder(
         InputError: The workflow makes a column that cannot be made from one raw row; or the
             previous export has another form, or depends on the folder `path`.
         DataError: Sample, validation rows, workflow or previous export cannot be read; or the
-            export's scores differ from those of `predict`. Nothing is written then.
+            export's scores differ from those of `predict`, or it rejects a row of the sample that
+            `predict` scores. Nothing is written then.
         ModelError, OutputError: As in `write_export`.
     """
     facts: dict[str, Any] = {"model": model_file(to)}
@@ -190,16 +190,19 @@ class _ServedWorkflow:
         The rows are those of the sample; rows that the folder rejects are not scored.
 
         Returns the content of `golden.json`, and the comparison. Raises `DataError` if scores
-        differ by more than the tolerance, or no row can be scored.
+        differ by more than the tolerance, no row can be scored, or `predict` scores a row that the
+        folder rejects.
         """
         scorer = score.Scorer(folder)
         form, table = self._first.form, self._first.table
         given = {name: values_of(table[name]) for name in table.column_names}
         usable = []
         for place in range(table.num_rows):
-            with suppress(preprocess.BadValue):
+            try:
                 scorer.preprocessor.inputs({n: [of[place]] for n, of in given.items()}, form)
                 usable.append(place)
+            except preprocess.BadValue as bad:
+                self._check_refused(table.slice(place, 1), bad)
         if not usable:
             raise DataError(
                 "no row of the sample can be scored",
@@ -217,6 +220,21 @@ class _ServedWorkflow:
         golden = {"form": form, "rows": score.encoded(kept), "scores": wanted}
         no_graph = scorer.manifest.get("no_raw_graph", {})
         return golden, ServedExport(len(usable), difference, no_graph)
+
+    def _check_refused(self, table: pa.Table, bad: Exception) -> None:
+        """Raise a `DataError` if `predict` scores a row that the exported scorer has rejected.
+
+        `table` is the row; `bad` is the scorer's error.
+        """
+        try:
+            self._predicted(table)
+        except DistrainError:
+            return
+        raise DataError(
+            f"the export rejects a row of the sample that predict scores: {bad}; nothing was "
+            "written",
+            hint=_MISTAKE,
+        )
 
     def _predicted(self, table: pa.Table) -> dict[str, list[Any]]:
         made = self._tables.of_rows(table, "the sample")
