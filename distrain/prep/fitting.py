@@ -10,10 +10,9 @@ input gives the same bits on any cluster.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,6 @@ from distrain.prep.operators.operator import FittedOperator, in_column
 from distrain.prep.parts import Part
 from distrain.prep.progress import PhaseCounter, ProgressCallback
 from distrain.prep.request import PrepRequest
-from distrain.prep.updates.column_drift import UPDATES
 from distrain.prep.updates.vocabularies import update_vocabularies
 from distrain.prep.vocabulary import CATEGORIES
 from distrain.prep.workers import TaskRunner
@@ -49,7 +47,6 @@ _KEEP_COUNTS = "keep_counts"
 def fit_as_asked(
     request: PrepRequest,
     workflow: Workflow,
-    inputs: Sequence[str],
     parts: Sequence[Part],
     runner: TaskRunner,
     folders: tuple[str, str],
@@ -58,11 +55,10 @@ def fit_as_asked(
 ) -> tuple[Workflow, dict[str, VocabularyReport]]:
     """Fit `workflow` on the parts, update it with them, or use it unchanged, as `request` says.
 
-    `inputs` are the names of the training files, which an update records. `folders` are the
-    workflow's output folder, and a folder for temporary files. Returns the workflow, whose
-    vocabularies are in its output folder, and a report on the vocabulary of each categorical
-    column. If the workflow is used unchanged, the reports have only names and cardinalities.
-    `memory` bounds the memory of each task.
+    `folders` are the workflow's output folder, and a folder for temporary files. Returns the
+    workflow, whose vocabularies are in its output folder, and a report on the vocabulary of each
+    categorical column. If the workflow is used unchanged, the reports have only names and
+    cardinalities. `memory` bounds the memory of each task.
     """
     folder, staging = folders
     # A saved workflow is copied, since workers may not see its folder.
@@ -83,25 +79,8 @@ def fit_as_asked(
     learnt = {column: by_name[domains.get(column, column)] for column in workflow.categorical}
     if keep != kept:  # so a record without the field is not changed if no counts are kept
         workflow = workflow.with_record(**{_KEEP_COUNTS: keep})
-    if request.update:
-        new_ids = {column: report.new_ids for column, report in learnt.items()}
-        workflow = _with_update(workflow, inputs, sum(part.num_rows for part in parts), new_ids)
     workflow.save_document(folder)
     return workflow, learnt
-
-
-def _with_update(
-    workflow: Workflow, inputs: Sequence[str], rows: int, new_ids: Mapping[str, int]
-) -> Workflow:
-    before = workflow.record.get(UPDATES)
-    update = {
-        "inputs": list(inputs),
-        "rows": rows,
-        "new_ids": dict(new_ids),
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-    updates = [*(before if isinstance(before, list) else []), update]
-    return workflow.with_record(**{UPDATES: updates})
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ from distrain.prep.raw_lines import TextLayout
 from distrain.prep.request import PrepRequest
 from distrain.prep.text_files.byte_ranges import plan_ranges
 from distrain.prep.workers import TaskRunner
-from distrain.prep.workflow import FITTED_ON, Workflow
+from distrain.prep.workflow import RAW_FILES, Workflow
 from distrain.storage.folder import open_folder
 from distrain.storage.inputs import InputFile, list_inputs
 from distrain.storage.retrying import RETRY_S, with_retries
@@ -406,7 +406,7 @@ def first_rows(
 
 
 def _fitted_file(workflow: Workflow) -> InputFile:
-    known = workflow.record.get(FITTED_ON, {}).get("inputs", ())
+    known = list(workflow.record.get(RAW_FILES, {}).get("train", {}))
     for path in known:
         with suppress(DataError):
             return list_inputs(path)[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ from distrain.errors import InputError
 from distrain.prep.bad_lines import BadLineTally
 from distrain.prep.features.config import FeatureConfig
 from distrain.prep.raw_lines import TextLayout
-from distrain.prep.updates.column_drift import DriftBounds, Drifted
 from distrain.prep.workflow import Workflow
 from distrain.schema.column import ColumnSchema, Tags
 from distrain.schema.criteo import LABEL
@@ -71,8 +70,6 @@ class PrepRequest:
     block_bytes: int = BLOCK_BYTES  # bytes of text per task
     embedding_dim: int | None = None  # written to the schema of each categorical column
     overwrite: bool = False  # whether `out` may exist already, and is then replaced
-    # bounds above which a column counts as drifted from the rows that the workflow was fitted on
-    drift: DriftBounds = field(default_factory=DriftBounds)
     # the folder or URL of temporary rows and counts, which all workers must see; `None`: inside the
     # unfinished output
     staging: Path | str | None = None
@@ -154,9 +151,6 @@ class SplitReport:
     missing_share: dict[str, float]  # by column, the share of the input's values that were missing
     # by categorical column, the share of non-missing values (or items of lists) without an id
     unknown_share: dict[str, float]
-    # by normalised column, the difference of its mean from the fitted one, in fitted standard
-    # deviations
-    mean_shift: dict[str, float]
     # by continuous column: minimum and maximum, if float32 has few distinct values between them
     coarse: dict[str, tuple[float, float]]
     sources: tuple[str, ...] = ()  # the input file of each written file, in the order of names
@@ -174,9 +168,6 @@ class PrepResult:
     inputs: tuple[str, ...]  # the training files
     valid_inputs: tuple[str, ...]  # the validation files, if named
     seconds: dict[str, float]  # by phase: `read`, `fit`, `write`, `total`
-    # columns that differ from the rows that the workflow was fitted on: in validation rows; with a
-    # saved workflow, also in training rows
-    drifted: tuple[Drifted, ...] = ()
     # with `update`, the number of new ids, by categorical column
     new_ids: dict[str, int] | None = None
     # the number of values without an id whose counts are kept, by categorical column
@@ -226,7 +217,6 @@ class PrepResult:
             },
             "missing_share": {name: split.missing_share for name, split in written.items()},
             "unknown_share": {name: split.unknown_share for name, split in written.items()},
-            "drifted": [asdict(one) for one in self.drifted],
             "cardinalities": self.cardinalities,
             **learnt,
             **({"kept_counts": kept} if self.kept_counts else {}),

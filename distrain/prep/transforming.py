@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from distrain.errors import DataError
 from distrain.prep.column_group import LISTS_OF
+from distrain.prep.column_statistics import ColumnStatistics, seen_in
 from distrain.prep.features.config import FeatureConfig
 from distrain.prep.features.document import FeatureDocument
 from distrain.prep.features.file_checks import rows_in_memory, table_file_of
@@ -35,7 +36,6 @@ from distrain.prep.raw_lines import RAW_COLUMNS, TextLayout, with_words_as_numbe
 from distrain.prep.reading import saved_features
 from distrain.prep.request import SplitReport
 from distrain.prep.saved_vocabulary import SavedVocabulary
-from distrain.prep.updates.column_drift import ColumnStatistics, seen_in
 from distrain.prep.vocabulary import CATEGORIES, WORKFLOW_FILE
 from distrain.prep.workflow import HOLDS, Workflow
 from distrain.schema.criteo import LABEL
@@ -346,7 +346,6 @@ def split_report(written: Sequence[WrittenPart]) -> SplitReport:
         sum(ones) if ones else None,
         shares,
         seen.unknown_share(),
-        seen.mean_shifts(),
         seen.coarse(),
         sources,
     )

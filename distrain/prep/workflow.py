@@ -42,13 +42,11 @@ VERSION = 1
 _OWN_KEYS = ("version", "groups", "history")
 HOLDS = "holds"
 FORM = "form"
-FITTED_ON = "fitted_on"
 RAW_FILES = "raw_files"
 """Keys of `Workflow.record`, with facts about the rows on which the workflow was fitted.
 
 `HOLDS`: the kind (`kind_of`) of each column's values. `FORM`: the form of the first file: `table`
-(typed columns), `csv` or `json`. `FITTED_ON`: the input files, the number of rows, and the shares
-of missing and of unknown values. `RAW_FILES`: the size of each input file of fits and updates by
+(typed columns), `csv` or `json`. `RAW_FILES`: the size of each input file of fits and updates by
 its absolute path, for the parts `train` and `valid`.
 """
 

@@ -95,21 +95,6 @@ _NOT_WITH_CONFIG = "{}; with --config, set it in the document"
     "workflow.",
 )
 @click.option(
-    "--drift-mean",
-    type=click.FloatRange(min=0),
-    default=0.5,
-    help="Warn about continuous columns whose mean differs from the fitted mean by more than this "
-    "many "
-    "fitted standard deviations: in validation rows, with --workflow in all rows.",
-)
-@click.option(
-    "--drift-share",
-    type=click.FloatRange(min=0),
-    default=0.1,
-    help="Warn about columns whose share of missing or out-of-vocabulary values has grown by more "
-    "than this since fitting: in validation rows, with --workflow in all rows.",
-)
-@click.option(
     "--freq-threshold",
     type=COUNT,
     default=6,
@@ -251,7 +236,6 @@ def _request(inputs: tuple[str, ...], options: dict[str, Any]) -> "PrepRequest":
     from distrain.prep.features.config import FeatureConfig
     from distrain.prep.raw_lines import TextLayout
     from distrain.prep.request import PrepRequest
-    from distrain.prep.updates.column_drift import DriftBounds
     from distrain.prep.workflow import criteo_workflow
 
     sizes = (options["freq_threshold"], options["max_size"], options["num_buckets"])
@@ -269,7 +253,6 @@ def _request(inputs: tuple[str, ...], options: dict[str, Any]) -> "PrepRequest":
         skip_bad_lines=options["bad_lines"] == "skip",
         block_bytes=options["block_mib"] << 20,
         memory_bytes=None if options["memory_mib"] is None else options["memory_mib"] << 20,
-        drift=DriftBounds(options["drift_mean"], options["drift_share"]),
     )
 
 
