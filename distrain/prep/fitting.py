@@ -40,8 +40,6 @@ _MAX_RUNS = 64
 _LEAST_PARTS_PER_RUN = 4
 _FAN_IN = 8
 _OLD = "old"
-_KEEP_COUNTS = "keep_counts"
-"""The key of `Workflow.record` with the `PrepRequest.keep_counts` of the last fit or update."""
 
 
 def fit_as_asked(
@@ -68,17 +66,10 @@ def fit_as_asked(
             names, sizes = workflow.domains, workflow.cardinalities
             return workflow, {c: VocabularyReport(names.get(c, c), n) for c, n in sizes.items()}
     open_folder(f"{folder}/{CATEGORIES}").make()
-    kept = workflow.record.get(_KEEP_COUNTS, 0)
-    kept = kept if isinstance(kept, int) else 0
-    keep = request.keep_counts
-    if keep is None:
-        keep = kept if request.update else 0
-    fit = _Fit(parts, runner, f"{folder}/{CATEGORIES}", staging, on_progress, memory, keep)
+    fit = _Fit(parts, runner, f"{folder}/{CATEGORIES}", staging, on_progress, memory)
     workflow, reports = (fit.update if request.update else fit.fit)(workflow)
     by_name, domains = {report.name: report for report in reports}, workflow.domains
     learnt = {column: by_name[domains.get(column, column)] for column in workflow.categorical}
-    if keep != kept:  # so a record without the field is not changed if no counts are kept
-        workflow = workflow.with_record(**{_KEEP_COUNTS: keep})
     workflow.save_document(folder)
     return workflow, learnt
 
@@ -97,7 +88,6 @@ class _Fit:
     staging: str  # a folder for temporary counts, which workers see
     on_progress: ProgressCallback
     memory: MemoryPlan
-    keep_counts: int  # the number of values without an id whose counts are kept
 
     def fit(self, workflow: Workflow) -> tuple[Workflow, list[VocabularyReport]]:
         if workflow.by_time:
@@ -111,7 +101,7 @@ class _Fit:
             with self._states(units, counter) as (states, staging):
                 where = (self.runner, self.categories, staging, self.memory)
                 categorical = _counted(units, states, Categorify)
-                reports += fit_vocabularies(categorical, *where, self.keep_counts)
+                reports += fit_vocabularies(categorical, *where)
                 tables = iter(fit_tables(_counted(units, states, Encoding), *where))
             for unit, of_runs in zip(units, states, strict=True):
                 if isinstance(unit.operator, Encoding):
@@ -124,7 +114,7 @@ class _Fit:
     def update(self, workflow: Workflow) -> tuple[Workflow, list[VocabularyReport]]:
         """Write vocabularies that are updated with the values of the parts.
 
-        The old vocabularies, and the counts kept with them, are read from the staging folder.
+        The old vocabularies are read from the staging folder.
         Returns `workflow` itself, and a report on each vocabulary.
         """
         units = vocabulary_units(workflow)
@@ -132,7 +122,7 @@ class _Fit:
         with self._states(units, self._counter(len(units))) as (states, staging):
             counted = _counted(units, states, Categorify)
             where = (self.runner, self.categories, staging, self.memory)
-            return workflow, update_vocabularies(counted, *where, self.keep_counts, old)
+            return workflow, update_vocabularies(counted, *where, old)
 
     def _counter(self, num_units: int) -> PhaseCounter:
         """Return a counter of the tasks that read rows: one for each unit and run of parts.

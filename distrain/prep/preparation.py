@@ -210,8 +210,6 @@ class _Run:
             tuple(file.path for file in valid_files),
             self._seconds,
             {c: report.new_ids for c, report in reports.items()} if self._request.update else None,
-            {c: report.kept_counts for c, report in reports.items() if report.kept_counts},
-            sum({report.name: report.kept_bytes for report in reports.values()}.values()),
             tuple(again) if self._request.update else (),
             read.unlabelled,
             kept_names(self._request.keep, self._names),

@@ -53,10 +53,6 @@ class PrepRequest:
     # Whether to add the training rows' values to the saved workflow's vocabularies. Known values
     # keep their ids, new values get the next ids. Nothing else is fitted again.
     update: bool = False
-    # The approximate maximum number of values without an id whose counts are kept with a column's
-    # vocabulary, so that an update adds to them; 0 keeps none. `None` means 0 for a fit, and the
-    # saved workflow's number for an update.
-    keep_counts: int | None = None
     unlabeled: bool = False  # whether the rows have no target; if they have, it is not read
     # The input's columns to write besides the features, unchanged; a column with the name of a
     # feature becomes `raw_NAME`. If `keep` or `unlabeled` is set, the columns `file` and
@@ -106,10 +102,6 @@ class PrepRequest:
             "update needs a saved workflow": self.update and self.saved_workflow is None,
             "unlabeled rows need a saved workflow, and cannot update it": self.unlabeled
             and (self.saved_workflow is None or self.update),
-            "keep_counts is for a fit or an update": self.keep_counts is not None
-            and self.saved_workflow is not None
-            and not self.update,
-            f"keep_counts {self.keep_counts} is below 0": (self.keep_counts or 0) < 0,
             "name a workflow or features, not both": self.workflow is not None
             and self.features is not None,
             "the features document has a split: leave out valid, valid_fraction and valid_rows": (
@@ -170,9 +162,6 @@ class PrepResult:
     seconds: dict[str, float]  # by phase: `read`, `fit`, `write`, `total`
     # with `update`, the number of new ids, by categorical column
     new_ids: dict[str, int] | None = None
-    # the number of values without an id whose counts are kept, by categorical column
-    kept_counts: dict[str, int] = field(default_factory=dict)
-    kept_bytes: int = 0  # the size of the files with these counts
     # with `update`, the inputs at the path of a file on which the workflow was fitted or updated
     # before: their values are now counted twice
     learnt_before: tuple[str, ...] = ()
@@ -191,7 +180,6 @@ class PrepResult:
         splits = {"train": self.train, "valid": self.valid}
         written = {name: split for name, split in splits.items() if split}
         learnt = {} if self.new_ids is None else {"new_ids": self.new_ids}
-        kept = {"values": self.kept_counts, "bytes": self.kept_bytes}
         return {
             "version": 1,
             "inputs": list(self.inputs),
@@ -219,7 +207,6 @@ class PrepResult:
             "unknown_share": {name: split.unknown_share for name, split in written.items()},
             "cardinalities": self.cardinalities,
             **learnt,
-            **({"kept_counts": kept} if self.kept_counts else {}),
             "warnings": list(self.warnings),
             "seconds": self.seconds,
         }

@@ -144,9 +144,9 @@ class Vocabulary:
 
     def save(self, folder: Path | str, column: str) -> None:
         """Write `unique.COLUMN.parquet` and `meta.COLUMN.parquet` to a folder or a URL."""
-        with VocabularyWriter.in_folder(folder, column, self.values.type) as writer:
+        with VocabularyWriter.open(folder, column, self.values.type) as writer:
             writer.write(self.values, self.counts)
-            writer.write_meta(MetaCounts(self.num_oov, self.nulls_observed, self.oov_observed))
+            writer.write_meta(self.num_oov, self.nulls_observed, self.oov_observed)
 
     @classmethod
     def load(cls, folder: Path | str, column: str) -> Vocabulary:
@@ -174,15 +174,6 @@ class Vocabulary:
         return vocabulary
 
 
-@dataclass(frozen=True)
-class MetaCounts:
-    """The counts of a vocabulary's file `meta.COLUMN.parquet`."""
-
-    num_oov: int  # the number of out-of-vocabulary ids
-    nulls_observed: int  # number of missing training values
-    oov_observed: int  # number of training values that were not kept
-
-
 class RowGroupWriter:
     """Writes rows to a parquet file, piece by piece.
 
@@ -195,7 +186,6 @@ class RowGroupWriter:
         self._num_rows = num_rows
         self._waiting = to.schema.empty_table()
         self._has_row_groups = False
-        self.size_bytes = 0
 
     @classmethod
     @contextmanager
@@ -204,13 +194,14 @@ class RowGroupWriter:
 
         Raises `OutputError` if the file cannot be written.
         """
-        with atomic_file(file, make_folder=False, sync=False) as partial:
-            with pq.ParquetWriter(partial, schema, compression="zstd") as to:
-                writer = cls(to, num_rows)
-                yield writer
-                if writer._waiting.num_rows or not writer._has_row_groups:
-                    writer._write_row_group(writer._waiting)
-            writer.size_bytes = partial.stat().st_size
+        with (
+            atomic_file(file, make_folder=False, sync=False) as partial,
+            pq.ParquetWriter(partial, schema, compression="zstd") as to,
+        ):
+            writer = cls(to, num_rows)
+            yield writer
+            if writer._waiting.num_rows or not writer._has_row_groups:
+                writer._write_row_group(writer._waiting)
 
     def write(self, rows: pa.Table) -> None:
         """Add rows, and write full row groups; the other rows are written later or at the end."""
@@ -225,66 +216,51 @@ class RowGroupWriter:
         self._to.write_table(rows.combine_chunks(), row_group_size=self._num_rows)
 
 
-class CountsWriter:
-    """Writes values and their counts to a parquet file, piece by piece.
+class VocabularyWriter:
+    """Writes a vocabulary's values with their counts, in id order, piece by piece.
 
     The file has the columns `COLUMN` (the values) and `COLUMN_size` (the counts).
     """
 
-    def __init__(self, schema: pa.Schema, to: RowGroupWriter):
+    def __init__(self, schema: pa.Schema, to: RowGroupWriter, meta: str):
         self._schema = schema
         self._to = to
+        self._meta = meta
         self.value_type = schema.types[0]
         self.num_values = 0
         self.num_observed = 0
 
-    @property
-    def size_bytes(self) -> int:
-        """The size of the file; 0 before it is complete."""
-        return self._to.size_bytes
-
     @classmethod
     @contextmanager
-    def open(cls, file: str, column: str, value_type: pa.DataType) -> Iterator[Self]:
-        """Context manager that yields a writer of a new file; on success, the file appears.
+    def open(cls, folder: Path | str, column: str, value_type: pa.DataType) -> Iterator[Self]:
+        """Context manager that yields a writer of a new `unique.COLUMN.parquet`.
 
-        Raises `OutputError` if the file cannot be written.
+        The file appears on success. Raises `OutputError` if the file cannot be written.
         """
         schema = pa.schema([(column, value_type), (f"{column}_size", pa.int64())])
+        file = f"{folder}/unique.{column}.parquet"
         with RowGroupWriter.open(file, schema, ROW_GROUP_VALUES) as to:
-            yield cls(schema, to)
+            yield cls(schema, to, f"{folder}/meta.{column}.parquet")
 
     def write(self, values: pa.Array, counts: pa.Array) -> None:
         self.num_values += len(values)
         self.num_observed += pc.sum(counts).as_py() or 0
         self._to.write(pa.table([values, counts], schema=self._schema))
 
+    def write_meta(self, num_oov: int, nulls_observed: int, oov_observed: int) -> None:
+        """Write `meta.COLUMN.parquet`, when all values are written.
 
-class VocabularyWriter(CountsWriter):
-    """Writes a vocabulary's values with their counts, in id order."""
-
-    _meta = ""
-
-    @classmethod
-    @contextmanager
-    def in_folder(
-        cls, folder: Path | str, column: str, value_type: pa.DataType
-    ) -> Iterator[VocabularyWriter]:
-        """Context manager that yields a writer of a new `unique.COLUMN.parquet`.
-
-        The file appears on success. Raises `OutputError` if the file cannot be written.
+        Args:
+            num_oov: The number of out-of-vocabulary ids.
+            nulls_observed: The number of missing training values.
+            oov_observed: The number of training values without an id.
         """
-        with cls.open(f"{folder}/unique.{column}.parquet", column, value_type) as writer:
-            writer._meta = f"{folder}/meta.{column}.parquet"
-            yield writer
-
-    def write_meta(self, counts: MetaCounts) -> None:
         meta = pa.table(
             {
                 "kind": _KINDS,
-                "offset": [PAD_ID, NULL_ID, FIRST_OOV_ID, FIRST_OOV_ID + counts.num_oov],
-                "num_indices": [1, 1, counts.num_oov, self.num_values],
-                "num_observed": [0, counts.nulls_observed, counts.oov_observed, self.num_observed],
+                "offset": [PAD_ID, NULL_ID, FIRST_OOV_ID, FIRST_OOV_ID + num_oov],
+                "num_indices": [1, 1, num_oov, self.num_values],
+                "num_observed": [0, nulls_observed, oov_observed, self.num_observed],
             }
         )
         write_table(meta, self._meta)
@@ -328,16 +304,13 @@ def read_footer(folder: Path | str, column: str) -> tuple[pa.Schema, int]:
         return schema, int(file.metadata.num_rows)
 
 
-def read_batches(
-    folder: Path | str, column: str, most: int, prefix: str = "unique"
-) -> Iterator[tuple[pa.Array, pa.Array]]:
-    """Yield the values and counts of `PREFIX.COLUMN.parquet` in order, at most `most` at a time.
+def read_batches(folder: Path | str, column: str, most: int) -> Iterator[tuple[pa.Array, pa.Array]]:
+    """Yield the values and counts of `unique.COLUMN.parquet`, at most `most` at a time.
 
-    In `unique.COLUMN.parquet`, they are in the order of the ids. An empty file gives one empty
-    batch. Raises a `DataError` if the file cannot be read, and `Unavailable` if the storage does
-    not answer.
+    They are in the order of the ids. An empty file gives one empty batch. Raises a `DataError` if
+    the file cannot be read, and `Unavailable` if the storage does not answer.
     """
-    path = f"{folder}/{prefix}.{column}.parquet"
+    path = f"{folder}/unique.{column}.parquet"
     with (
         readable(path),
         open_input(path, retry_s=RETRY_S) as handle,

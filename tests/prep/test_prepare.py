@@ -322,8 +322,6 @@ def test_unusable_requests(wording: Wording) -> None:
         {"embedding_dim": 0},
         {"workflow": criteo_workflow(), "saved_workflow": Path("w")},
         {"update": True},
-        {"saved_workflow": Path("w"), "keep_counts": 5},
-        {"keep_counts": -1},
         {"unlabeled": True},
         {"unlabeled": True, "saved_workflow": "w", "update": True},
     ):

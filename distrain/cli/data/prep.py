@@ -87,14 +87,6 @@ _NOT_WITH_CONFIG = "{}; with --config, set it in the document"
 )
 @keep_option("Copy this input column unchanged beside the features; may be repeated.")
 @click.option(
-    "--keep-counts",
-    type=COUNT,
-    default=None,
-    help="Store the counts of this many out-of-vocabulary categories per column, the most "
-    "frequent, so that --update adds to them; 0 stores none. Default: 0; with --update, as in the "
-    "workflow.",
-)
-@click.option(
     "--freq-threshold",
     type=COUNT,
     default=6,
@@ -215,9 +207,6 @@ def _contradiction(context: click.Context) -> str:
         f"{', '.join(of_tables)}: only with --infer, which writes them down.": of_tables,
         f"--workflow is already fitted: leave out {', '.join(sizes)}.": saved and sizes,
         "--update needs --workflow, the workflow to update.": update and not saved,
-        "--workflow counts nothing: --keep-counts needs --update.": (
-            values["keep_counts"] is not None and saved and not update
-        ),
         f"--config describes columns and text: leave out {', '.join(in_config)}.": (
             values["features"] and in_config
         ),
@@ -227,7 +216,7 @@ def _contradiction(context: click.Context) -> str:
 
 _AS_GIVEN = (
     *("valid", "valid_fraction", "valid_rows", "saved_workflow", "update", "unlabeled", "keep"),
-    *("keep_counts", "max_bad", "row_group_rows", "embedding_dim", "overwrite", "staging"),
+    *("max_bad", "row_group_rows", "embedding_dim", "overwrite", "staging"),
 )
 """Options that are passed unchanged to the field of `PrepRequest` with the same name."""
 

@@ -20,9 +20,6 @@ def print_prepared(result: "PrepResult") -> None:
     if result.new_ids is not None:
         columns = sum(1 for count in result.new_ids.values() if count)
         lines["new ids"] = f"{sum(result.new_ids.values()):,} in {columns} columns"
-    if result.kept_counts:
-        rare = sum(result.kept_counts.values())
-        lines["counts kept"] = f"of {rare:,} out-of-vocabulary values, {result.kept_bytes:,} bytes"
     lines["time"] = f"{seconds:.1f} s, {result.num_rows / max(seconds, 1e-9):,.0f} rows/s"
     lines["written to"] = str(result.out)
     print_facts(lines, 20)

@@ -22,11 +22,11 @@ from distrain.prep.parts import Part, write_staged
 _BEGINS = b"buckets begin"
 
 
-def pieces_of(size_bytes: int, piece_bytes: int, most: int = NUM_BUCKETS) -> list[range]:
+def pieces_of(size_bytes: int, piece_bytes: int) -> list[range]:
     """Divide the hash buckets of a column into pieces; return each piece's range of buckets.
 
     `size_bytes` is the memory of the column's counts. The number of pieces is the least power of 2
-    that gives pieces of at most `piece_bytes` on average, but at most `most`, a power of 2.
+    that gives pieces of at most `piece_bytes` on average, but at most `NUM_BUCKETS`.
 
     >>> pieces_of(1000, 2000)
     [range(0, 4096)]
@@ -34,7 +34,7 @@ def pieces_of(size_bytes: int, piece_bytes: int, most: int = NUM_BUCKETS) -> lis
     [range(0, 1024), range(1024, 2048)]
     """
     num_pieces = 1
-    while num_pieces * piece_bytes < size_bytes and num_pieces < most:
+    while num_pieces * piece_bytes < size_bytes and num_pieces < NUM_BUCKETS:
         num_pieces *= 2
     step = NUM_BUCKETS // num_pieces
     return [range(first, first + step) for first in range(0, NUM_BUCKETS, step)]
