@@ -218,7 +218,7 @@ def test_a_folder_with_a_damaged_state_file_is_rejected(memory, state):
     memory.pipe("/days/.distrain-output.json", state)
     with pytest.raises(OutputError) as caught:
         list_inputs("memory://days")
-    assert caught.value.where["file"].endswith("/days/.distrain-output.json")
+    assert str(caught.value.where["file"]).endswith("/days/.distrain-output.json")
 
 
 def test_inputs_that_cannot_be_listed_or_opened_are_named(tree, wording):

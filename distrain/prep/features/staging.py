@@ -147,21 +147,13 @@ def stage_rows(task: StagingTask) -> Staged:
     )
 
 
-def staged_rows(table: pa.Table, task: StagingTask, may_drop: bool = False) -> pa.Table:
+def staged_rows(table: pa.Table, task: StagingTask) -> pa.Table:
     """Return labels and features of a table's rows, without writing them.
 
-    Raises a `DataError` with the row of a bad value. With `may_drop`, rows without a label are
-    dropped if the features document has `missing: drop` for the target. Otherwise such rows raise a
-    `DataError`, too.
+    Rows without a label are dropped if the features document has `missing: drop` for the target.
+    Raises a `DataError` with the row of a bad value.
     """
-    made = _usable_of(table, task)
-    if made.unlabelled and not may_drop:
-        raise DataError(
-            f"{made.unlabelled:,} rows have no label; preparation drops such rows",
-            where={"column": task.features.document.target.column},
-            hint="Prepare the rows with `distrain prep`, or fill their labels.",
-        )
-    return made.rows
+    return _usable_of(table, task).rows
 
 
 def _usable_of(table: pa.Table, task: StagingTask) -> _Usable:
