@@ -159,7 +159,7 @@ class _Fit:
         ]
         rows = [sum(part.num_rows for part in run) for run in runs]
         results = self.runner.run(
-            "fit", _fit_run, tasks, lambda place, _: counter.add(place, rows[place // len(units)])
+            "fit", _fit_run, tasks, lambda place, _: counter.add(rows[place // len(units)])
         )
         yield [results[u :: len(units)] for u in range(len(units))], counts
         with_retries(open_folder(counts).remove, {"folder": counts}, RETRY_S)

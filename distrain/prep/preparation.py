@@ -313,7 +313,7 @@ class _Run:
                 )
         counter = PhaseCounter("write", len(tasks), self._on_progress)
         written = self._runner.run(
-            "write", transform_part, tasks, lambda place, part: counter.add(place, part.num_rows)
+            "write", transform_part, tasks, lambda _, part: counter.add(part.num_rows)
         )
         for column in written[0].list_lengths:
             lengths = [part.list_lengths[column] for part in written]

@@ -15,7 +15,7 @@ Rows of parquet whose columns are used unchanged are read in place.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,7 +34,7 @@ from distrain.prep.features.rows import FEWEST_HASHED
 from distrain.prep.features.staging import Staged, StagingTask, stage_rows
 from distrain.prep.features.table_file import TableFile
 from distrain.prep.parts import Part, parts_of_row_groups
-from distrain.prep.progress import PhaseCounter, ProgressCallback, TaskSize, bytes_of_tasks
+from distrain.prep.progress import PhaseCounter, ProgressCallback
 from distrain.prep.raw_lines import TextLayout
 from distrain.prep.request import PrepRequest
 from distrain.prep.text_files.byte_ranges import plan_ranges
@@ -225,8 +225,16 @@ def read_inputs(
             )
             for place, rows in enumerate(pieces)
         ]
-    count = _counter(files, staged, tasks, on_progress)
-    results = runner.run("read", stage_rows, [(task,) for _, task in tasks], count)
+    in_place = [of_file[0] for of_file in staged if of_file]
+    counter = PhaseCounter("read", len(tasks) + len(in_place), on_progress)
+    for of_file in in_place:  # without staging, files count as read at once
+        counter.add(_num_rows(of_file.parts))
+    results = runner.run(
+        "read",
+        stage_rows,
+        [(task,) for _, task in tasks],
+        lambda _, done: counter.add(_num_rows(done.all_parts)),
+    )
     for (number, _), result in zip(tasks, results, strict=True):
         staged[number].append(result)
     read = _joined(tables, staged, types)
@@ -261,27 +269,6 @@ def _pieces(files: Sequence[TableFile], request: PrepRequest) -> list[Sequence[A
         else parts_of_row_groups(file.path, file.row_groups, request.part_rows)
         for file in files
     ]
-
-
-def _counter(
-    files: Sequence[InputFile],
-    in_place: Sequence[Sequence[Staged]],
-    tasks: Sequence[tuple[int, StagingTask]],
-    on_progress: ProgressCallback,
-) -> Callable[[int, Staged], None]:
-    """Return a function that counts a finished task for the progress, given its index and result.
-
-    Files that are read in place, without staging, count as finished at once.
-    """
-    in_place_files = [
-        (file, of_file[0]) for file, of_file in zip(files, in_place, strict=True) if of_file
-    ]
-    sizes = [TaskSize(files[n].path, files[n].size_bytes, task.rows) for n, task in tasks]
-    sizes += [TaskSize(file.path, file.size_bytes, None) for file, _ in in_place_files]
-    counter = PhaseCounter("read", len(sizes), on_progress, bytes_of_tasks(sizes))
-    for place, (_, staged) in enumerate(in_place_files, len(tasks)):
-        counter.add(place, _num_rows(staged.parts))
-    return lambda place, staged: counter.add(place, _num_rows(staged.all_parts))
 
 
 def form_of(file: TableFile) -> str:
