@@ -25,7 +25,7 @@ from distrain.prep.fit_task import ColumnStates, FitUnit, times_in, units_of, vo
 from distrain.prep.memory import MemoryPlan
 from distrain.prep.operators.categorify import Categorify
 from distrain.prep.operators.encodings import Encoding
-from distrain.prep.operators.operator import FittedOperator, in_column
+from distrain.prep.operators.operator import FittedByColumn, in_column
 from distrain.prep.parts import Part
 from distrain.prep.progress import PhaseCounter, ProgressCallback
 from distrain.prep.request import PrepRequest
@@ -199,5 +199,5 @@ def _fitted(unit: FitUnit, states: list[ColumnStates]) -> dict[str, Any]:
     return unit.group.by_column(learnt, unit.columns)
 
 
-def _merge(operator: FittedOperator, states: Sequence[ColumnStates]) -> ColumnStates:
+def _merge(operator: FittedByColumn, states: Sequence[ColumnStates]) -> ColumnStates:
     return {c: operator.merge(*(state[c] for state in states)) for c in states[0]}

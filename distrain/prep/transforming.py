@@ -21,7 +21,6 @@ from distrain.prep.column_statistics import ColumnStatistics, seen_in
 from distrain.prep.features.config import FeatureConfig
 from distrain.prep.features.document import FeatureDocument
 from distrain.prep.features.file_checks import rows_in_memory
-from distrain.prep.features.joins import side_tables
 from distrain.prep.features.rows import window_numbers
 from distrain.prep.features.staging import StagingTask, staged_rows
 from distrain.prep.features.table_file import TableFile
@@ -229,10 +228,8 @@ class RawTables:
         fitted = {name: "lists" for name, kind in holds if kind.startswith(LISTS_OF)}
         shapes = fitted | file.shapes(self.features)
         lists = frozenset(name for name, shape in shapes.items() if shape == "lists")
-        sides = side_tables(self.features.document.joins)
-        digests = tuple(side.digest for side in sides)
         return StagingTask(
-            *(file, part, self.features, lists, False, 0, "", digests),
+            *(file, part, self.features, lists, False, 0, ""),
             **self.workflow.reading(self.features.document.format.null_values),
         )
 

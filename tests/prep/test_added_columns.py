@@ -188,10 +188,6 @@ def test_a_side_table_that_cannot_be_joined_is_refused_before_a_cluster_starts(
     ):
         features = FeatureConfig.parse(document(**changes))
         wording.refused(DataError, partial(check_tables, files, features))
-    specs = FeatureConfig.parse(document(joins=[join(side)])).document.joins
-    (found,) = joins_module.side_tables(specs)
-    save(side, SIDE[:-1])
-    wording.refused(DataError, lambda: joins_module.same_side_tables(specs, [found.digest]))
     monkeypatch.setattr(joins_module, "MOST_BYTES", 100)
     large = document(joins=[join(save(tmp_path / "large.csv", SIDE))])
     wording.refused(DataError, lambda: check_tables(files, FeatureConfig.parse(large)))

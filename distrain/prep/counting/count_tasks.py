@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distrain.prep.counting.spilled import Spilled, pieces_of
-from distrain.prep.operators.operator import FittedOperator
+from distrain.prep.operators.operator import FittedByColumn
 from distrain.prep.workers import TaskRunner
 
 
@@ -16,7 +16,7 @@ class CountedColumn:
     """The counts of a column, or of columns that share a vocabulary, from all tasks, in files."""
 
     name: str
-    operator: FittedOperator  # without its fitted state
+    operator: FittedByColumn  # without its fitted state
     spilled: tuple[Spilled, ...]
 
     @property

@@ -16,7 +16,7 @@ import pyarrow as pa
 from distrain.prep.fit_task import FitUnit
 from distrain.prep.mapped_files import MappedFile
 from distrain.prep.operators.counts import NUM_BUCKETS, Counts, in_buckets, joined
-from distrain.prep.operators.operator import FittedOperator
+from distrain.prep.operators.operator import FittedByColumn
 from distrain.prep.parts import Part, write_staged
 
 _BEGINS = b"buckets begin"
@@ -71,7 +71,7 @@ def spill_counts(
 class _Sink:
     """Collects the counts of one column or domain, and writes them to files; see `spill_counts`."""
 
-    def __init__(self, operator: FittedOperator, stem: str, most_bytes: int):
+    def __init__(self, operator: FittedByColumn, stem: str, most_bytes: int):
         self._operator = operator
         self._stem = stem
         self._most_bytes = most_bytes

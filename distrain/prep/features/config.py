@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +83,7 @@ class FeatureConfig:
             kind=CRITEO, delimiter=layout.delimiter, header=layout.header
         )
         listed = workflow.history
-        history = None if listed is None else HistorySpec.model_construct(**listed.to_json())
+        history = None if listed is None else HistorySpec.model_construct(**asdict(listed))
         document = FeatureDocument.model_construct(
             target=TargetSpec(column=LABEL), format=text, columns=columns, history=history
         )
