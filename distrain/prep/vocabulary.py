@@ -29,12 +29,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from distrain.errors import DataError
+from distrain.prep.parts import readable_parquet, write_parquet
 from distrain.prep.steps import FIRST_OOV_ID, NULL_ID, bucket_of, keys_of
 from distrain.storage.inputs import open_input
-from distrain.storage.os_errors import reading_hint
 from distrain.storage.outputs import atomic_file
-from distrain.storage.retrying import RETRY_S, first_line
-from distrain.storage.urls import is_remote
+from distrain.storage.retrying import RETRY_S
 
 PAD_ID = 0
 WORKFLOW_FILE = "workflow.json"
@@ -156,8 +155,8 @@ class Vocabulary:
         """
         meta = read_meta(folder, column)
         file = f"{folder}/unique.{column}.parquet"
-        with readable(file):
-            unique = read_table(file).combine_chunks()
+        with readable_parquet(file) as parquet:
+            unique = parquet.read().combine_chunks()
             vocabulary = cls(
                 unique[column].combine_chunks(),
                 unique[f"{column}_size"].combine_chunks(),
@@ -263,7 +262,7 @@ class VocabularyWriter:
                 "num_observed": [0, nulls_observed, oov_observed, self.num_observed],
             }
         )
-        write_table(meta, self._meta)
+        write_parquet(meta, self._meta)
 
 
 def check_cardinality(cardinality: int) -> None:
@@ -281,8 +280,8 @@ def read_meta(folder: Path | str, column: str) -> dict[str, dict[str, int]]:
     read.
     """
     file = f"{folder}/meta.{column}.parquet"
-    with readable(file):
-        meta = {row["kind"]: row for row in read_table(file).to_pylist()}
+    with readable_parquet(file) as parquet:
+        meta = {row["kind"]: row for row in parquet.read().to_pylist()}
         for kind in _KINDS[1:]:
             meta[kind]["num_indices"], meta[kind]["num_observed"]
     return meta
@@ -294,11 +293,7 @@ def read_footer(folder: Path | str, column: str) -> tuple[pa.Schema, int]:
     Raises a `DataError` if the file cannot be read, `Unavailable` if the storage does not answer.
     """
     path = f"{folder}/unique.{column}.parquet"
-    with (
-        readable(path),
-        open_input(path, retry_s=RETRY_S) as handle,
-        pq.ParquetFile(handle) as file,
-    ):
+    with readable_parquet(path) as file:
         schema: pa.Schema = file.schema_arrow
         schema.field(column), schema.field(f"{column}_size")
         return schema, int(file.metadata.num_rows)
@@ -311,11 +306,7 @@ def read_batches(folder: Path | str, column: str, most: int) -> Iterator[tuple[p
     the file cannot be read, and `Unavailable` if the storage does not answer.
     """
     path = f"{folder}/unique.{column}.parquet"
-    with (
-        readable(path),
-        open_input(path, retry_s=RETRY_S) as handle,
-        pq.ParquetFile(handle) as file,
-    ):
+    with readable_parquet(path) as file:
         columns = [column, f"{column}_size"]
         empty = True
         for batch in file.iter_batches(most, columns=columns, use_threads=False):
@@ -329,40 +320,6 @@ def read_batches(folder: Path | str, column: str, most: int) -> Iterator[tuple[p
 def one_array(column: pa.ChunkedArray) -> pa.Array:
     """Return a column as one array; copies it only if it has several chunks."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-
-
-@contextmanager
-def readable(file: str) -> Iterator[None]:
-    """Context manager that converts errors of reading saved categories to a `DataError`.
-
-    It converts every `OSError`, `KeyError` and `ArrowInvalid` of the block, so only read in it.
-    """
-    try:
-        yield
-    except (OSError, KeyError, pa.ArrowInvalid) as error:
-        raise DataError(
-            "the saved categories cannot be read",
-            where={"file": file, "cause": first_line(error)},
-            hint=reading_hint(error, "Save the workflow again with `distrain prep`."),
-        ) from None
-
-
-def write_table(table: pa.Table, file: str, **settings: Any) -> None:
-    """Write a parquet file, which appears when it is complete; `settings` are those of pyarrow."""
-    with atomic_file(file, make_folder=False, sync=False) as partial:
-        pq.write_table(table, partial, **settings)
-
-
-def read_table(file: str) -> pa.Table:
-    """Return the rows of a parquet file; `file` is a path or a URL.
-
-    Reading from a URL is retried for `RETRY_S`. Errors of pyarrow and of the storage are raised
-    unchanged; `readable` converts most of them.
-    """
-    if not is_remote(file):
-        return pq.read_table(file)
-    with open_input(file, retry_s=RETRY_S) as handle:
-        return pq.read_table(handle)
 
 
 def copy_file(source: str, target: str) -> None:
