@@ -290,21 +290,6 @@ def test_texts_that_mean_a_missing_value_have_no_day(
     assert found == {"2024-03-01": rows.num_rows - 3, None: 3}
 
 
-@pytest.mark.parametrize("command", [evaluate_command, predict_command])
-def test_columns_of_raw_rows_that_differ_are_one_warning_without_options_of_prep(
-    root: Path, tmp_path: Path, command: Any
-) -> None:
-    rows = [
-        {**row, "shop": f"new {n}", "price": "1e6", "pages": ""} for n, row in enumerate(LABELLED)
-    ]
-    words = [str(root / "r"), str(csv(tmp_path / "t.csv", rows))]
-    words += ["--out", str(tmp_path / "out")] if command is predict_command else []
-    told = CliRunner().invoke(command, words).stderr
-    assert told.count("warning: ") == 1
-    assert "3 columns" in told
-    assert all(word not in told for word in ("--workflow", "--update", "train:"))
-
-
 def test_days_are_those_of_the_only_column_of_times_that_features_are_made_of(
     client: Client, tmp_path: Path
 ) -> None:
