@@ -188,7 +188,6 @@ class Loader(IterableDataset[Any]):
             dataset.columns,
             self.device.type if self.device else "cpu",
             has_cache=options.cache_dir is not None,
-            workflow=dataset.workflow,
         )
         if options.shuffle_dir is not None:
             self._check_shuffle_dir()

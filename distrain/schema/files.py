@@ -137,14 +137,11 @@ def find_schema_next_to(file: str | Path) -> Path | None:
     return None
 
 
-def schema_of_rows(
-    patterns: Sequence[str], workflow_file: str | None, hint: str, retry_s: float = 0.0
-) -> Path:
-    """Return the schema file beside the first of the files of rows, or beside a workflow.
+def schema_of_rows(patterns: Sequence[str], hint: str, retry_s: float = 0.0) -> Path:
+    """Return the schema file beside the first of the files of rows.
 
     Args:
         patterns: The rows' files, folders, globs or URLs.
-        workflow_file: The file of the workflow that prepares the rows; `None` for prepared rows.
         hint: How to pass a schema, for the error.
         retry_s: How long to retry if the storage does not answer.
 
@@ -153,19 +150,16 @@ def schema_of_rows(
             the file is remote, and its folder is not searched.
         DataError, Unavailable: The rows' files cannot be listed.
     """
-    file = workflow_file
-    if file is None:
-        file = list_inputs(patterns, suffixes=PARQUET_SUFFIXES, retry_s=retry_s)[0].path
+    file = list_inputs(patterns, suffixes=PARQUET_SUFFIXES, retry_s=retry_s)[0].path
     found = None if is_remote(file) else find_schema_next_to(file)
     if found is not None:
         return found
-    beside = "the rows" if workflow_file is None else "the workflow"
     raise SchemaError(
         "remote folders are not searched for a schema"
         if is_remote(file)
-        else f"found no schema beside {beside}",
+        else "found no schema beside the rows",
         where={"file": file},
-        hint=hint if workflow_file is not None or _is_parquet(file) else _RAW_HINT,
+        hint=hint if _is_parquet(file) else _RAW_HINT,
     )
 
 

@@ -245,21 +245,6 @@ def test_dates_are_groups(root: Path, tmp_path: Path) -> None:
         assert (told["group"], found) == ("on", Counter(map(str, dates)))
 
 
-@pytest.mark.parametrize("command", [evaluate_command, predict_command])
-def test_columns_of_raw_rows_that_differ_are_one_warning_without_options_of_prep(
-    root: Path, tmp_path: Path, command: Any
-) -> None:
-    rows = [
-        {**row, "shop": f"new {n}", "price": "1e6", "pages": ""} for n, row in enumerate(LABELLED)
-    ]
-    words = [str(root / "r"), str(csv(tmp_path / "t.csv", rows))]
-    words += ["--out", str(tmp_path / "out")] if command is predict_command else []
-    told = CliRunner().invoke(command, words).stderr
-    assert told.count("warning: ") == 1
-    assert "3 columns" in told
-    assert all(word not in told for word in ("--workflow", "--update", "train:"))
-
-
 def test_raw_rows_that_are_left_out_of_the_metrics_are_told(root: Path, tmp_path: Path) -> None:
     rows = [
         {**row, "bought": "" if n % 6 == 0 else row["bought"]} for n, row in enumerate(LABELLED)

@@ -66,7 +66,7 @@ from distrain.prep import (
 )
 from distrain.prep.features.times import calendar
 from distrain.prep.operators import OPERATORS
-from distrain.prep.operators.operator import Operator, SettingsOnly
+from distrain.prep.operators.operator import Operator
 from distrain.prep.reading import saved_features
 from distrain.prep.steps import STEPS, Values
 
@@ -326,7 +326,7 @@ def test_an_operator_that_needs_other_rows_is_refused_by_name(root: Path, wordin
 
 
 @dataclass(frozen=True)
-class Doubled(SettingsOnly):
+class Doubled(Operator):
     kind: ClassVar[str] = "Doubled"
 
     def transform(self, _column: str, values: pa.Array) -> pa.Array:
