@@ -7,7 +7,7 @@ A *submission* is one submission of a job to a scheduler, or one call that train
 Each resumption of a run is a further submission, whose attempts have higher numbers.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -73,20 +73,28 @@ def _earlier(
     return earlier_totals(attempts, summary, first_attempt)
 
 
-def finish_run(paths: RunPaths, view: JobView, first_attempt: int) -> Summary:
+def finish_run(
+    paths: RunPaths,
+    view: JobView,
+    first_attempt: int,
+    open_folder: Callable[[RunPaths], OpenRunFolder] = open_own_run,
+) -> Summary:
     """Write and return the summary of a submission that has ended, from its attempts' records.
 
     If an earlier submission succeeded, and this one failed or was cancelled before it trained, the
-    earlier summary remains in the folder. Raises `OutputError` if the summary cannot be written, or
-    if the folder is gone.
+    earlier summary remains in the folder. Raises `OutputError` if the summary cannot be written, if
+    the folder is gone, or if it holds the run of another job; and the errors of `open_folder`,
+    which opens the run folder to read its records.
     """
-    if find_run_file(paths) is None:
+    run = find_run_file(paths)
+    if run is None:
         raise OutputError(
             "the run folder is gone",
             where={"path": paths.place},
             hint="Was it removed while its job ran?",
         )
-    with open_own_run(paths) as folder:
+    check_job(run, view.job_id, paths)
+    with open_folder(paths) as folder:
         attempts = read_attempts(folder)
     before = read_summary(paths)
     own = [attempt for attempt in attempts if attempt.number >= first_attempt]

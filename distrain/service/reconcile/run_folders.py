@@ -14,6 +14,7 @@ from distrain.jobs.job_view import JobView
 from distrain.jobs.spec.job import JobSpec
 from distrain.runs.finish_run import finish_run
 from distrain.runs.run_file import begin_run, paths_of
+from distrain.runs.run_folder import NotInRun
 from distrain.runs.stored.folder import open_run_folder, store_errors
 from distrain.service.bounded_calls import BoundedCalls, NoAnswer
 from distrain.service.settings import Settings
@@ -47,16 +48,21 @@ class RunFolders:
         return self._within(lambda: self._prepare(job, spec), job.run_dir)
 
     def finish(self, job: Job, view: JobView) -> None:
-        """Write the summary of a job that no scheduler has; failures are logged, not raised."""
+        """Write the summary of a job that no scheduler has; failures are logged, not raised.
+
+        It is not written if the run folder is a symbolic link.
+        """
         paths = paths_of(job.run_dir)
 
         def write() -> None:
-            with suppress(LookupError), store_errors(job.run_dir):  # the run may never have begun
-                finish_run(paths, view, job.first_attempt)
+            with store_errors(job.run_dir):
+                finish_run(
+                    paths, view, job.first_attempt, lambda paths: open_run_folder(paths.place)
+                )
 
         try:
             self._within(write, job.run_dir)
-        except DistrainError as error:
+        except (DistrainError, NotInRun) as error:
             log.warning("job %s ends without a summary: %s", job.id, error)
 
     def _prepare(self, job: Job, spec: JobSpec) -> int:

@@ -47,6 +47,10 @@ def test_a_job_that_no_scheduler_has_is_summed_up_from_its_records(tmp_path: Pat
     )  # fmt: skip
     gone = replace(job, run_dir=str(tmp_path / "gone"))
     world.finish(gone, refused(gone, "CoordinatorLost", "it went away", 9.0))
+    (tmp_path / "link").symlink_to(job.run_dir)
+    for foreign in (replace(job, run_dir=str(tmp_path / "link")), replace(job, id="other")):
+        world.finish(foreign, refused(foreign, "CoordinatorLost", "not its run", 9.0))
+    assert read_summary(RunPaths(Path(job.run_dir))) == summary
 
 
 def test_columns_that_the_rules_give_are_told_as_what_they_are(tmp_path: Path) -> None:
