@@ -80,7 +80,7 @@ class LossyQueue(Generic[Item]):
         self._waiting_bytes = 0
         self._left_out = [0, 0]  # items and bytes dropped after the first waiting item
         self._due = [0, 0]  # items and bytes dropped before the first waiting item
-        self._turns = 0  # queued calls of the writer, one for each waiting item
+        self._turns = 0  # queued calls of the writer, at least one for each waiting item
         self.left_out_items = 0
 
     def put(self, item: Item, size_bytes: int) -> None:
@@ -103,6 +103,8 @@ class LossyQueue(Generic[Item]):
         # One item for each call, so that other users of the writer do not wait for all items.
         with self._lock:
             self._turns -= 1
+            if not self._waiting:  # the item of this call was dropped
+                return
             item, size_bytes = self._waiting.popleft()
             self._waiting_bytes -= size_bytes
             items, size = self._due

@@ -30,6 +30,20 @@ def test_the_oldest_that_waits_makes_room_and_the_rest_keeps_its_order() -> None
     assert taken == [(0, 0, "being written"), (0, 0, "a"), (4, 110, "e"), (0, 0, "f")]
 
 
+def test_an_item_may_take_the_room_of_several() -> None:
+    writer, gate, taken = BackgroundWriter("test"), threading.Event(), list[int]()
+    writer.do(gate.wait)  # type: ignore[arg-type]
+    inbox = LossyQueue[int](writer, 3, lambda _, __, item: taken.append(item))
+    for size in (1, 1, 1, 3):
+        inbox.put(size, size)
+    gate.set()
+    assert asyncio.run(writer.done(20))
+    inbox.put(2, 2)
+    assert asyncio.run(writer.done(20))
+    writer.close()
+    assert (taken, inbox.left_out_items) == ([1, 3, 2], 2)
+
+
 def test_one_that_never_runs_empty_leaves_turns_to_others() -> None:
     """A rank that prints without end, and its reports: one thread writes both."""
     writer, enough = BackgroundWriter("test"), threading.Event()

@@ -81,6 +81,7 @@ class _Feed:
         self._writer = BackgroundWriter(name)
         self._waiting = LossyQueue[Sequence[Stamped]](self._writer, capacity, self._take)
         self._given = 0  # entries, counted by the caller's thread
+        self._batch: list[Stamped] = []  # taken from the queue, to be written by one call
         self._stored = 0  # entries, counted by the sink's thread
         self._is_open = False
         self._error = ""  # the first one
@@ -122,11 +123,20 @@ class _Feed:
         self._is_open = self._is_open or self._guarded(self._sink.open, self._facts)
 
     def _take(self, _items: int, _bytes: int, entries: Sequence[Stamped]) -> None:
+        if not self._batch:  # written after the calls that take the other waiting entries
+            self._writer.do(self._write)
+        self._batch += entries
+
+    def _write(self) -> None:
+        batch, self._batch = self._batch, []
+        if not batch:
+            return
         self._open()
-        if self._is_open and self._guarded(self._sink.write, entries):
-            self._stored += len(entries)
+        if self._is_open and self._guarded(self._sink.write, batch):
+            self._stored += len(batch)
 
     def _close(self, state: str) -> None:
+        self._write()
         if self._is_open:
             self._guarded(self._sink.close, state)
 

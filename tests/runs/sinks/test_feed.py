@@ -138,3 +138,27 @@ def test_a_sink_that_lags_gets_what_fits_its_queue(facts, make_record):
     kept = [entry.step for entry in sink.entries if isinstance(entry, Record)]
     assert kept == [0, 1, *range(14, 21)], "the first that waits, and the newest"
     assert "slow: 12" in said[-1]
+
+
+def test_what_waited_for_a_sink_is_written_at_once(facts, make_record):
+    class Blocked(Kept):
+        writes = 0
+
+        def write(self, entries):
+            super().write(entries)
+            self.writes += 1
+            began.set()
+            assert release.wait(120)
+
+    began, release = threading.Event(), threading.Event()
+    sink, said = Blocked(), []
+    with Feeds({"blocked": sink}, facts, said.append) as feeds:
+        feeds.put([make_record(0)])
+        assert began.wait(120)
+        for step in range(1, 41):
+            feeds.put([make_record(step)])
+        release.set()
+        feeds.ends("succeeded")
+    assert said == []
+    assert [entry.step for entry in sink.entries] == [*range(41)]
+    assert sink.writes == 2
