@@ -15,7 +15,7 @@ from distrain.scheduler.dashboard.dask_dashboard import add_dashboard_on_request
 from distrain.scheduler.dashboard.watching import DOCUMENTS
 from distrain.scheduler.http.access import guard_running, install_access
 from distrain.scheduler.http.coordinator_api import EXTENSION, CoordinatorApi
-from distrain.scheduler.http.handler import routes
+from distrain.scheduler.http.handler import Handler, routes
 from distrain.scheduler.http.prometheus import export
 from distrain.scheduler.http.routes import answer_over_comm
 from distrain.scheduler.plugin import PLUGIN_NAME, CoordinatorPlugin
@@ -60,12 +60,21 @@ class JobsPlugin(CoordinatorPlugin):
 
         scheduler.handlers[OVER_COMM] = answer_request
         try:
-            if _HANDLER not in dask.config.get(_ROUTES_KEY):  # started without the preload
+            if not _has_routes(scheduler):  # started without the preload
                 _add_routes(scheduler)
             _show_jobs(scheduler)
             _show_pages(scheduler)
         except Exception:
             log.exception("the scheduler cannot show its jobs")
+
+
+def _has_routes(scheduler: Scheduler) -> bool:
+    """Return True if a scheduler was started with the HTTP routes.
+
+    Dask's configuration does not tell, because `install` may have changed it later.
+    """
+    rules = scheduler.http_application.wildcard_router.rules
+    return any(getattr(rule, "target", None) is Handler for rule in rules)
 
 
 def _add_routes(scheduler: Scheduler) -> None:

@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import dask
 import pytest
 from bare_scheduler import BareScheduler, bare_scheduler
 from bokeh.client import pull_session
+from distributed import Client, LocalCluster
 
 from distrain.launch.scheduler_api import scheduler_api
 from distrain.scheduler.http.attach import ensure_coordinator
@@ -42,6 +44,18 @@ def test_documents_figures_and_pages_come_late_and_once(tmp_path: Path) -> None:
         _, dasks = scheduler.get("/status")
         assert dasks.count('<a href="training">Training</a>') == 1
         assert scheduler.get("/distrain/v1/jobs/a")[0] == 404
+
+
+def test_a_scheduler_made_before_the_routes_were_configured_gets_them() -> None:
+    key = "distributed.scheduler.http.routes"
+    modules = [*dask.config.get(key), "distrain.scheduler.http.handler"]
+    with (
+        LocalCluster(n_workers=0, processes=False, dashboard_address="127.0.0.1:0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+        dask.config.set({key: modules}),
+    ):
+        ensure_coordinator(client)
+        assert BareScheduler(client).get("/distrain/v1/jobs")[0] == 200
 
 
 @pytest.mark.slow
