@@ -100,7 +100,7 @@ def read_attempt(folder: OpenRunFolder, number: int) -> AttemptRead:
                 read.status |= document
                 continue
             is_record = document.get("entry", "record") == "record"
-            entry = record_of(line) if is_record else entry_from_json(document)
+            entry = record_of(line, document) if is_record else entry_from_json(document)
         except (AttributeError, ValueError, TypeError, KeyError) as error:
             where = {"path": f"{folder.place}/{name_of(number)}", "line": count}
             raise InputError(f"not a record: {problem_in(error)}", where=where) from None

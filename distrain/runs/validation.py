@@ -7,7 +7,7 @@ from typing import Any, get_type_hints
 
 from pydantic import BaseModel, TypeAdapter, create_model
 
-from distrain.jobs.job_view import Checkpoints, Record
+from distrain.jobs.job_view import Checkpoints, Record, record_from_json
 from distrain.runs.summary import Summary
 from distrain.storage.outputs import atomic_file, read_file
 
@@ -62,6 +62,10 @@ def parsed_outcome(text: str) -> Mapping[str, Any] | None:
     return document
 
 
-def record_of(line: bytes) -> Record:
-    """Parse a record; raise `ValueError` if the line is not one."""
-    return _RECORD.validate_json(line, strict=True)
+def record_of(line: bytes, document: Mapping[str, Any]) -> Record:
+    """Return the record in `line`, whose JSON values are `document`.
+
+    Raises `ValueError` if it is not one.
+    """
+    _RECORD.validate_json(line, strict=True)  # it would return whole numbers as floats
+    return record_from_json(document)

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,14 @@ def test_a_killed_writer_leaves_whole_lines_and_one_that_was_cut_off_at_most(
         os.kill(writer.pid, signal.SIGKILL)
     assert read_records(RunPaths(tmp_path)) == []
     assert all(line.endswith("}") for line in all_lines(tmp_path)[:-1])
+
+
+def test_whole_numbers_stay_whole(tmp_path: Path) -> None:
+    record = replace(record_of(10), loader={"rows": 3}, usage={"host_bytes": [5]})
+    with new_run(tmp_path) as run:
+        run.add(view_of(JobState.RUNNING, [record]))
+    [read] = read_records(RunPaths(tmp_path))
+    assert repr((read.loader, read.usage)) == "({'rows': 3}, {'host_bytes': [5]})"
 
 
 def test_an_attempt_has_one_writer_and_readers_see_that_it_writes(tmp_path: Path) -> None:
