@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -140,15 +141,23 @@ def _files_of(settings: Any) -> Iterator[Path]:
             yield from _files_of(value)
 
 
-def tag_mistakes(tags: Mapping[str, str], limits: Limits, where: str) -> list[Mistake]:
+def tag_mistakes(
+    tags: Mapping[str, str],
+    limits: Limits,
+    where: str,
+    old: Mapping[str, str] = MappingProxyType({}),
+) -> list[Mistake]:
     """Return the mistakes in a job's tags, by the service's limits.
 
-    `where` is the JSON pointer of the tags.
+    `where` is the JSON pointer of the tags. The job may keep its `old` tags, and their number, if
+    the limits no longer allow them.
     """
     found = []
-    if len(tags) > limits.tags:
+    if len(tags) > max(limits.tags, len(old)):
         found.append(Mistake(where, f"{len(tags)} tags are more than {limits.tags}"))
     for key, value in tags.items():
+        if old.get(key) == value:
+            continue
         if not 0 < len(key) <= _TAG_KEY or "=" in key:
             detail = f"a tag's key has 1 to {_TAG_KEY} characters and no '='"
             found.append(Mistake(where, detail))

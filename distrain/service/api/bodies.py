@@ -87,8 +87,10 @@ class JobChangeRequest(Request):
         description="The new priority; null leaves it unchanged. It is rejected if the job has "
         "started or ended.",
     )
-    tags: dict[str, str | None] = Field(
-        {}, description="New values of tags; null removes a tag. Other tags are kept."
+    tags: dict[str, str | None] | None = Field(
+        None,
+        description="New values of tags; null removes a tag. Other tags are kept; null instead of "
+        "an object keeps all.",
     )
 
 

@@ -63,13 +63,13 @@ class Changing:
         job_id: str,
         priority: int | None = None,
         tags: Mapping[str, str | None] = NO_TAGS,
-        check_tags: Callable[[Mapping[str, str]], object] = lambda tags: None,
+        check_tags: Callable[[Mapping[str, str], Mapping[str, str]], object] = lambda *_: None,
     ) -> Job:
         """Change a job's priority, unless it is `None`, and the given tags; return the job.
 
-        A tag is removed if its value is `None`. `check_tags` may reject all tags that the job would
-        have, by an error; it is called only if tags change. Raises RowNotFound, and WrongState for
-        a new priority of a job that has started or ended.
+        A tag is removed if its value is `None`. If tags change, `check_tags` is called with all
+        tags of the job, new and old; it may reject the new ones by an error. Raises
+        RowNotFound, and WrongState for a new priority of a job that has started or ended.
         """
         with self.db.write() as connection:
             job = found(connection, job_id, lock=True)
@@ -80,7 +80,7 @@ class Changing:
             merged = {**job.tags, **tags}
             new_tags = {name: value for name, value in merged.items() if value is not None}
             if new_tags != dict(job.tags):
-                check_tags(new_tags)
+                check_tags(new_tags, job.tags)
                 changes["tags"] = new_tags
             if not changes:
                 return job

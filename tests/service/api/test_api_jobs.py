@@ -233,6 +233,19 @@ def test_a_change_keeps_other_tags_and_is_checked(world: World):
     assert world.ask("alice", "PATCH", path, {"tags": {"b": None}}).json()["tags"] == {"c": "3"}
 
 
+def test_tags_that_break_the_limits_of_today_may_be_removed(world: World):
+    job = world.submit()
+    old = {str(number): "x" * 999 for number in range(40)}
+    world.store.change(job["id"], tags=old)
+    path = f"/v1/jobs/{job['id']}"
+    assert world.ask("alice", "PATCH", path, {"tags": None}).json()["tags"] == old
+    for tags in ({"new": ""}, {"1": "y" * 999}):
+        assert code_of(world.ask("alice", "PATCH", path, {"tags": tags})) == (422, "bad_spec")
+    body = {"tags": {"0": None, "1": "short"}}
+    left = world.ask("alice", "PATCH", path, body).json()["tags"]
+    assert left == {key: "short" if key == "1" else old[key] for key in old if key != "0"}
+
+
 def test_changes_of_different_tags_at_once_are_all_kept(world: World):
     path = f"/v1/jobs/{world.submit()['id']}"
     names = [str(number) for number in range(8)]

@@ -111,13 +111,13 @@ def change_job(job_id: PathId, body: JobChangeRequest, call: Call) -> JobAnswer:
         quota = quota_for(call, Action.CHANGE_JOB, job.project)
         check_priority(call, job.project, job.cluster, quota, body.priority)
 
-    def check_tags(tags: Mapping[str, str]) -> None:
-        if mistakes := tag_mistakes(tags, call.service.settings.limits, "/tags"):
+    def check_tags(new: Mapping[str, str], old: Mapping[str, str]) -> None:
+        if mistakes := tag_mistakes(new, call.service.settings.limits, "/tags", old):
             raise bad_spec(mistakes)
 
     audit_note(call.request).details = body.model_dump(include={"priority"})
     try:
-        job = call.store.change(job.id, body.priority, body.tags, check_tags)
+        job = call.store.change(job.id, body.priority, body.tags or {}, check_tags)
     except WrongState as error:
         code = "final" if job.phase is Phase.FINAL else "conflict"
         raise Problem(code, error.message, hint=error.hint) from error
