@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +136,7 @@ def keep_run(root, view, spec=None, job_id="clicks-1"):
     """Write the run folder of a job that ended; of one that still runs, without its end."""
     with new_run(root, spec, job_id) as run:
         if view.state.is_final:
-            run.finish(view)
+            run.finish(replace(view, job_id=job_id))
         else:
             run.add(view)
     return root
