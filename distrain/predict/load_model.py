@@ -7,7 +7,7 @@ from typing import Any
 
 from distrain.errors import DataError
 from distrain.jobs.spec.job import JobSpec
-from distrain.jobs.spec.load import parse_spec
+from distrain.jobs.spec.load import parse_stored_spec
 from distrain.models.build import blueprint_of, build_model
 from distrain.models.embeddings.collection import EmbeddingCollection
 from distrain.models.embeddings.peers import Peers
@@ -47,7 +47,7 @@ def load_checkpoint(url: str) -> SavedModel:
         raise DataError(
             "not a checkpoint of a training job: it has no spec or no schema", where=where
         )
-    spec = parse_spec(dict(manifest.values["spec"]))
+    spec = parse_stored_spec(dict(manifest.values["spec"]))
     schema = Schema.from_json(manifest.values["schema"])
     combiners = list_combiners(schema, spec.embeddings)
     _check_sizes(schema, spec, combiners, manifest.tensors, url)

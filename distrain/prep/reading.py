@@ -26,9 +26,11 @@ import pyarrow as pa
 from distrain.errors import DataError, InputError
 from distrain.prep.bad_lines import BadLineTally
 from distrain.prep.features.config import FEATURES_FILE, FeatureConfig
+from distrain.prep.features.document import HashSplit
 from distrain.prep.features.file_checks import looked_at, same_in_all, table_file_of
 from distrain.prep.features.inference.infer import rows_of
 from distrain.prep.features.joins import side_tables
+from distrain.prep.features.rows import FEWEST_HASHED
 from distrain.prep.features.staging import Staged, StagingTask, stage_rows
 from distrain.prep.features.table_file import TableFile
 from distrain.prep.parts import Part, parts_of_row_groups
@@ -183,7 +185,8 @@ def read_inputs(
     """Inspect all files, and stage their rows in input order in `staging`, a folder or a URL.
 
     Returns the staged rows. Raises a `DataError` if a file cannot be used, if a fit finds only
-    binary labels of 0, or if the document's split leaves no training or no validation rows.
+    binary labels of 0 or too few values for a split by hash, or if the document's split leaves no
+    training or no validation rows.
     """
     sides = side_tables(features.document.joins)
     tables = looked_at(files, features, sides, runner)
@@ -236,9 +239,10 @@ def read_inputs(
     num_ones = sum(result.num_ones for result in results)
     is_binary = features.document.target.kind == "binary"
     num_rows = read.num_rows + _num_rows(read.valid_parts or ())
-    is_fit = request.saved_workflow is None
-    if is_fit and num_rows and is_binary and not features.as_is and num_ones == 0:
-        raise _no_ones(features, tables[0], num_rows)
+    if request.saved_workflow is None and num_rows:
+        if is_binary and not features.as_is and num_ones == 0:
+            raise _no_ones(features, tables[0], num_rows)
+        _check_hashes(features, frozenset[int]().union(*(result.hashes for result in results)))
     return _split_by_values(read, features)
 
 
@@ -317,6 +321,21 @@ def _no_ones(features: FeatureConfig, file: TableFile, num_rows: int) -> DataErr
         where=where,
         hint="Name a value of the column, or another column, in target of the features document.",
     )
+
+
+def _check_hashes(features: FeatureConfig, hashes: frozenset[int]) -> None:
+    """Raise a `DataError` if a split by hash has fewer than `FEWEST_HASHED` different values.
+
+    `hashes` are hashes of the split column's values; unequal hashes show different values.
+    """
+    split = features.document.split
+    if isinstance(split, HashSplit) and len(hashes) < FEWEST_HASHED:
+        raise DataError(
+            f"a split by hash needs {FEWEST_HASHED} different values or more",
+            where={"column": split.column, "different values": len(hashes)},
+            hint="Their rows could not be divided by share: set split to another column, or to "
+            "{by: fraction, last: 0.1}.",
+        )
 
 
 def _split_by_values(read: ReadInputs, features: FeatureConfig) -> ReadInputs:

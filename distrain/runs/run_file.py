@@ -20,7 +20,7 @@ from distrain.jobs.devices import cpu_model
 from distrain.jobs.reasons import LEFT_OFF
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.job import JobSpec
-from distrain.jobs.spec.load import dump_yaml, parse_spec, parse_yaml
+from distrain.jobs.spec.load import dump_yaml, parse_stored_spec, parse_yaml
 from distrain.jobs.states import JobState
 from distrain.runs.attempts import read_records
 from distrain.runs.run_folder import NotInRun
@@ -116,7 +116,7 @@ def read_run_and_spec(root: Path, overrides: Sequence[str] = ()) -> tuple[RunFil
     """
     paths = RunPaths(root)
     run = read_run_file(paths)
-    return run, parse_spec(_read(paths.spec, parse_yaml), overrides)
+    return run, parse_stored_spec(_read(paths.spec, parse_yaml), overrides)
 
 
 _RUN_FILE = TypeAdapter(RunFile)

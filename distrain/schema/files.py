@@ -159,7 +159,7 @@ def schema_of_rows(patterns: Sequence[str], hint: str, retry_s: float = 0.0) -> 
         if is_remote(file)
         else "found no schema beside the rows",
         where={"file": file},
-        hint=hint if _is_parquet(file) else _RAW_HINT,
+        hint=hint if is_remote(file) or _is_parquet(file) else _RAW_HINT,
     )
 
 

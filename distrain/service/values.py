@@ -84,7 +84,7 @@ class Job:
     # the sequence number, larger for each new job; lists are ordered by it; 0: not in the database
     seq: int = 0
     created_at_s: float = 0.0
-    rev: int = 1  # the revision, which grows with each change; the ETag contains it
+    rev: int = 1  # the revision, which grows with each change
     intent: Intent = Intent.RUN
     resumes: int = 0  # how many times it was resumed
     cancel_why: str = ""  # who or what cancelled it, and why

@@ -13,8 +13,10 @@ from click.testing import CliRunner
 import distrain
 from distrain import Dataset, Loader
 from distrain.cli.main import cli
-from distrain.errors import DataError
+from distrain.errors import DataError, SpecError
 from distrain.jobs.run_paths import RunPaths
+from distrain.jobs.spec.load import load_spec, parse_yaml
+from distrain.jobs.spec.resuming import different_fields
 from distrain.prep import Workflow
 from distrain.runs.attempts import read_records
 from distrain.runs.run_file import read_summary
@@ -85,6 +87,19 @@ def test_models_score_as_before_and_are_exported(earlier, tmp_path):
     run("export", earlier / "whole", tmp_path / "exported")
     assert (tmp_path / "exported" / "model.pt2").is_file()
     run("report", earlier / "whole")
+
+
+def test_runs_on_raw_rows_are_reported_and_do_not_continue(earlier, tmp_path):
+    for name in ("half", "whole"):
+        shutil.copytree(earlier / name, tmp_path / name)
+        spec = tmp_path / name / "spec.yaml"
+        spec.write_text(spec.read_text().replace("workflow: null", "workflow: /w"))
+        run("report", tmp_path / name)
+        with pytest.raises(SpecError, match="removed"):
+            load_spec(spec)
+    run("compare", tmp_path / "half", tmp_path / "whole")
+    with pytest.raises(SpecError):
+        different_fields(parse_yaml(spec.read_text()), load_spec(earlier / "whole" / "spec.yaml"))
 
 
 def test_a_run_goes_on_to_the_scores_of_one_that_was_longer_at_once(earlier, tmp_path):

@@ -7,7 +7,9 @@ from wording import Wording
 
 from distrain.errors import DataError
 from distrain.prep.features.document import FormatSpec
+from distrain.prep.features.inference.infer import infer_features
 from distrain.prep.features.table_file import look_at
+from distrain.storage.inputs import list_inputs
 
 BODY = "".join(f"n{number},{number},{number % 2}\n" for number in range(50))
 HEADER = "name,price,y\n"
@@ -43,3 +45,14 @@ def test_first_lines_that_are_headers_or_rows_stay_so(tmp_path: Path) -> None:
     names = ["a", "b", "c"]
     assert looked_at(tmp_path, "\n" + BODY, header=False, names=names) == names
     assert looked_at(tmp_path, 'a"b;c\n' + BODY, quote=None, delimiter=";") == ['a"b', "c"]
+
+
+@pytest.mark.parametrize("first", ["# made, 2024-05-01\n", "sep=;\n"])
+def test_a_file_without_rows_is_reported_with_the_names_in_its_first_line(
+    tmp_path: Path, first: str
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(first + HEADER + BODY)
+    with pytest.raises(DataError) as caught:
+        infer_features(list_inputs([str(path)]))
+    assert first[:4] in str(caught.value.where["columns here"])

@@ -77,6 +77,9 @@ def put(
 ) -> None:
     """Create a project, or change the given limits.
 
+    Pass the service's --config: only with it does this command reject changes of projects that
+    serve.yaml declares, which the service undoes when it starts.
+
     \b
     Examples:
       distrain serve project set ads --max-ranks 8 --max-priority 10
@@ -118,6 +121,9 @@ def member(settings: "Settings", name: str, user: str, role: str) -> None:
 
     viewer: sees all jobs. submitter: submits, and sees and changes their own jobs. operator:
     manages all jobs of the project.
+
+    Pass the service's --config: only with it does this command reject changes of projects that
+    serve.yaml declares, which the service undoes when it starts.
 
     \b
     Examples:

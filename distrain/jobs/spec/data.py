@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, WrapValidator, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from distrain.errors import SpecError
-from distrain.jobs.spec.fields import PositiveInt, Real, Section, Whole, check_url_of
+from distrain.jobs.spec.fields import REMOVED_KEY, PositiveInt, Real, Section, Whole, check_url_of
 from distrain.jobs.spec.row_filter import parse_filter
 from distrain.storage.urls import is_remote
 
@@ -240,9 +241,10 @@ class DataSpec(LoadingSpec, RowsSpec, FilesSpec):
         # Specs of version 0.2.0 have the option `workflow`, for training on raw rows.
         if isinstance(values, Mapping) and "workflow" in values:
             if values["workflow"] is not None:
-                raise ValueError(
-                    "unknown key 'workflow'; prepare raw rows with `distrain prep RAW --workflow "
-                    "WORKFLOW --out DIR`, and train on DIR/train"
+                raise PydanticCustomError(
+                    REMOVED_KEY,
+                    "the key workflow was removed: prepare raw rows with `distrain prep RAW "
+                    "--workflow WORKFLOW --out DIR`, and train on DIR/train",
                 )
             return {key: value for key, value in values.items() if key != "workflow"}
         return values

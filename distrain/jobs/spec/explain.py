@@ -10,7 +10,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from distrain.jobs.spec.fields import FUNCTION
+from distrain.jobs.spec.fields import FUNCTION, REMOVED_KEY
 from distrain.jobs.spec.job import JOB_NAME, JobSpec
 from distrain.jobs.spec.tasks import TASK_NAME
 from distrain.storage.urls import without_secrets
@@ -140,6 +140,8 @@ def _explain(item: Any, root: type[BaseModel]) -> str:
             return f"{path}: {unknown_key(item['loc'], root)}"
         case "missing":
             return f"{path}: required, but missing"
+        case kind if kind == REMOVED_KEY:
+            return f"{path}: {item['msg']}"
         case "union_tag_not_found":
             tag, kinds = _kinds_of(place)
             return f"{path}.{tag}: required, but missing (allowed: {', '.join(kinds)})"

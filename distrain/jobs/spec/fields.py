@@ -10,6 +10,8 @@ from distrain.storage.urls import check_url
 FUNCTION = r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$"
 """The pattern of a reference to a function or class: `package.module:NAME`."""
 LARGEST = 2**31 - 1
+REMOVED_KEY = "removed_key"
+"""The type of pydantic's error for a key that earlier versions had."""
 MOST_LAYERS = 1024
 """Maximum number of layers in one stack: even a layer without parameters takes memory."""
 

@@ -77,6 +77,21 @@ def parse_spec(
     return spec
 
 
+def parse_stored_spec(document: object, overrides: Iterable[str] = ()) -> JobSpec:
+    """Make a JobSpec from the spec of a run or a checkpoint, to read what the job wrote.
+
+    Unlike `parse_spec`, it also takes a spec of version 0.2.0 that trained on raw rows. Such a job
+    cannot continue; its `data.workflow` is left out.
+
+    Raises:
+        SpecError: As from `parse_spec`.
+    """
+    if isinstance(document, Mapping) and isinstance(data := document.get("data"), Mapping):
+        data = {key: value for key, value in data.items() if key != "workflow"}
+        document = {**document, "data": data}
+    return parse_spec(document, overrides)
+
+
 def check_overrides(overrides: Iterable[str], kind: str | None = None) -> None:
     """Check `section.field=value` overrides before the rest of the spec is known.
 

@@ -98,6 +98,8 @@ class Staged:
     bad_lines: BadLineTally = field(default_factory=BadLineTally)
     unlabelled: int = 0  # number of rows dropped because their target is missing
     num_ones: int = 0  # number of rows with label 1
+    # for a split by hash, some of the hashes of the rows' values
+    hashes: frozenset[int] = frozenset()
 
     @property
     def all_parts(self) -> tuple[Part, ...]:
@@ -138,7 +140,9 @@ def stage_rows(task: StagingTask) -> Staged:
         made = _usable_of(table, task)
     with _BlockWriter(task, 0) as block:
         block.write(made, made.places)
-    return Staged(*block.parts, unlabelled=made.unlabelled, num_ones=made.num_ones)
+    return Staged(
+        *block.parts, unlabelled=made.unlabelled, num_ones=made.num_ones, hashes=made.hashes
+    )
 
 
 def staged_rows(table: pa.Table, task: StagingTask) -> pa.Table:
@@ -176,6 +180,7 @@ def _stage_text(task: StagingTask, text: TextRange) -> Staged:
     parts: list[Part] = []
     valid: list[Part] = []
     tally, lines, num_rows, unlabelled, num_ones = BadLineTally(), 0, 0, 0, 0
+    hashes: frozenset[int] = frozenset()
     with closing(parsed_pieces(text, task.block_bytes, parse)) as pieces:
         for number, of_block in groupby(pieces, key=itemgetter(0)):
             with _BlockWriter(task, number) as block:
@@ -185,10 +190,11 @@ def _stage_text(task: StagingTask, text: TextRange) -> Staged:
                     lines += piece.num_lines
                     unlabelled += piece.usable.unlabelled
                     num_ones += piece.usable.num_ones
+                    hashes |= piece.usable.hashes
                     num_rows += piece.num_rows
             parts += block.parts[0]
             valid += block.parts[1]
-    return Staged(tuple(parts), tuple(valid), lines, tally, unlabelled, num_ones)
+    return Staged(tuple(parts), tuple(valid), lines, tally, unlabelled, num_ones, hashes)
 
 
 class _Usable(NamedTuple):
@@ -198,6 +204,7 @@ class _Usable(NamedTuple):
     places: Places  # the indices of these rows among the given rows
     mask: Mask | None  # which rows are for validation; `None` if the split is not by values
     unlabelled: int  # number of rows dropped because their target is missing
+    hashes: frozenset[int] = frozenset()  # as in `Staged`
 
     @property
     def num_ones(self) -> int:
@@ -318,8 +325,8 @@ def _usable(
     table, places = rows.table, np.arange(rows.table.num_rows)
     while not task.features.as_is:
         try:
-            staged, mask = _staged(table, task, layout)
-            return _Usable(staged, places, mask, unlabelled)
+            staged, mask, hashes = _staged(table, task, layout)
+            return _Usable(staged, places, mask, unlabelled, hashes)
         except _BadColumn as found:
             if found.column in may_lack and isinstance(found.bad, Unlabelled):
                 unlabelled += len(found.bad.places)
@@ -344,10 +351,13 @@ def _bad_lines(block: bytes, lines: Places, bad_column: _BadColumn) -> Iterator[
         yield BadLine(line + 1, kind, problem, text, bad_column.bad.hint)
 
 
-def _staged(table: pa.Table, task: StagingTask, layout: FormatSpec) -> tuple[pa.Table, Mask | None]:
-    """Return the columns to stage, and the mask of validation rows.
+def _staged(
+    table: pa.Table, task: StagingTask, layout: FormatSpec
+) -> tuple[pa.Table, Mask | None, frozenset[int]]:
+    """Return the columns to stage, the mask of validation rows, and hashes to check the split.
 
-    The mask, `[rows]`, is `None` unless the document splits rows by the values of a column. Raises
+    The mask, `[rows]`, is `None` unless the document splits rows by the values of a column. For a
+    split by hash, the hashes are those from `hashed_rows`; for other splits, there are none. Raises
     `_BadColumn` if values of a column cannot be used. `layout` is the text format.
     """
     document = task.features.document
@@ -394,10 +404,10 @@ def _staged(table: pa.Table, task: StagingTask, layout: FormatSpec) -> tuple[pa.
         if (windows := document.windows) is not None:
             made[windows.by] = of(windows.by, partial(window_values, windows=windows))
     held = {**task.file.category_types(task.features), **task.holds}
-    mask = None
+    mask, hashes = None, frozenset[int]()
     match split := document.split:
         case HashSplit():
-            mask = of(split.column, lambda v, text: hashed_rows(v, split.share))
+            mask, hashes = of(split.column, lambda v, text: hashed_rows(v, split.share))
         case TimeSplit() | ColumnSplit():
             mask = of(split.column, lambda v, text: validation_mask(v, split, text))
     for name, column in task.features.staged.items():
@@ -410,7 +420,7 @@ def _staged(table: pa.Table, task: StagingTask, layout: FormatSpec) -> tuple[pa.
         if name in task.lists and not holds_lists(values.type):  # all lists are missing
             values = pa.nulls(len(values), pa.list_(values.type))
         made[name] = values
-    return pa.table(made), mask
+    return pa.table(made), mask, hashes
 
 
 def _category_texts(values: pa.Array, text: FormatSpec | None) -> pa.Array:

@@ -74,7 +74,7 @@ class Listing:
         """Yield the attempts, between two Unix times, of the jobs that match `wanted`.
 
         The times of an attempt are clipped to the interval, and to the present. The filter's
-        `states` and `created_after_s` are ignored.
+        `states` are ignored.
         """
         attempts, jobs = tables.attempts.c, _jobs.c
         with self.db.read() as connection:
@@ -118,7 +118,7 @@ class Listing:
         """Return for each of `states` the number of jobs in it that match a filter and are alive.
 
         Jobs that have ended are not counted: there may be millions, and no index counts them. The
-        filter's `states` and `created_after_s` are ignored.
+        filter's `states` are ignored.
         """
         with self.db.read() as connection:
             now_s = self.db.now_s(connection)

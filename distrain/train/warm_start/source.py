@@ -11,7 +11,7 @@ from torch import Tensor
 
 from distrain.errors import SpecError, Unavailable
 from distrain.jobs.run_paths import RunPaths
-from distrain.jobs.spec.load import parse_spec
+from distrain.jobs.spec.load import parse_stored_spec
 from distrain.jobs.spec.models.kinds import CustomSpec
 from distrain.models.build import blueprint_of
 from distrain.models.embeddings.columns import TableColumn
@@ -171,7 +171,7 @@ def _task_of(manifest: Manifest) -> Task | None:
     values = manifest.values
     if not {"spec", "schema"} <= set(values):
         return None
-    model = parse_spec(dict(values["spec"])).model
+    model = parse_stored_spec(dict(values["spec"])).model
     if isinstance(model, CustomSpec):  # the function's package may be missing here
         return None
     return blueprint_of(Schema.from_json(values["schema"]), model).task

@@ -1,10 +1,12 @@
 """Backups while others write, and how a copy of one is used."""
 
-import shutil
+import re
 import sqlite3
 import stat
+import subprocess
 import threading
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from service_store import SPEC, new_job, new_store, settings_for, submitted
@@ -13,6 +15,8 @@ from distrain.errors import InputError, OutputError, Unavailable
 from distrain.service.store.errors import DatabaseInUse
 from distrain.service.store.listing import JobFilter
 from distrain.service.store.store import open_store
+
+PAGE = Path(__file__).parents[3] / "docs" / "operate.md"
 
 
 @pytest.fixture
@@ -61,6 +65,14 @@ def test_a_backup_replaces_nothing(files, tmp_path):
         store.backup(tmp_path / "no-such" / "copy.db")
 
 
+def _restore(folder, copy):
+    """Run the commands of the operator's page."""
+    (command,) = re.findall(r"# (cd .*?service\.db)\n", PAGE.read_text(), re.S)
+    command = re.sub(r"/var/backups/\S+", str(copy), command.replace("-o distrain -g distrain", ""))
+    command = command.replace("/var/lib/distrain", str(folder))
+    subprocess.run(["bash", "-c", command], check=True)
+
+
 def test_a_copied_backup_replaces_what_a_killed_service_left(files, tmp_path):
     copy, left = tmp_path / "copy.db", tmp_path / "left"
     with open_store(files) as store:
@@ -71,13 +83,15 @@ def test_a_copied_backup_replaces_what_a_killed_service_left(files, tmp_path):
         left.mkdir()
         for end in ("", "-wal"):
             (left / f"service.db{end}").write_bytes((tmp_path / f"service.db{end}").read_bytes())
-    (left / "old").mkdir()
-    for file in left.glob("service.db*"):
-        file.rename(left / "old" / file.name)
-    shutil.copy(copy, left / "service.db")
+    _restore(left, copy)
+    (old,) = left.glob("old*")
     with open_store(settings_for(left)) as store:
         assert store.jobs(JobFilter(), 10) == [kept]
-    with open_store(settings_for(left / "old")) as store:
+        submitted(store)
+    _restore(left, copy)  # a second time
+    with open_store(settings_for(left)) as store:
+        assert store.jobs(JobFilter(), 10) == [kept]
+    with open_store(settings_for(old)) as store:
         assert {job.id for job in store.jobs(JobFilter(), 10)} == {kept.id, lost.id}
 
 

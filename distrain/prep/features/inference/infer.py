@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from distrain.errors import DataError
+from distrain.formatting import join_names
 from distrain.jobs.spec.load import parse_yaml
 from distrain.prep.bad_lines import BadLineTally
 from distrain.prep.features.bad_values import BadValues, Places
@@ -54,7 +55,12 @@ from distrain.prep.features.inference.suggest import (
 )
 from distrain.prep.features.inference.user_choices import UserChoices
 from distrain.prep.features.partitions import partitions_of, with_partitions
-from distrain.prep.features.table_file import TableFile, holds_criteo_lines, look_at
+from distrain.prep.features.table_file import (
+    SHOWN_COLUMNS,
+    TableFile,
+    holds_criteo_lines,
+    look_at,
+)
 from distrain.prep.features.targets import TargetSpec, known_name
 from distrain.prep.features.text_rows import rows_of_pieces
 from distrain.prep.features.values import flat
@@ -135,7 +141,8 @@ def sampled(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Sample:
         origins.append(Origin(file.path, "line" if file.is_text else _ROW, rows.numbers))
     table = _joined(tables).combine_chunks()
     if not table.num_rows:
-        where = {"file": first.path, **bad_lines.where}
+        names = join_names(list(first.columns), SHOWN_COLUMNS)
+        where = {"file": first.path, "columns here": names, **bad_lines.where}
         raise DataError(
             "the inputs hold no rows",
             where=where,
