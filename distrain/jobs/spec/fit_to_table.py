@@ -45,6 +45,14 @@ wrong class costs as much as hundreds of correct ones. Test log loss of three sp
 
 _PIECES = 12
 _DROPOUT = 0.2
+
+_MEMBERS = 8
+_MOST_ROWS_OF_MEMBERS = 100_000
+"""Tables of at most this size get `_MEMBERS` members instead of `_PIECES`, if the model has any.
+
+Members mean several times the CPU time of a step. Larger tables were not measured.
+"""
+
 _MANY_ROWS = 10_000_000
 """The minimum number of rows of a large table.
 
@@ -174,7 +182,8 @@ def fit_to(
         train["ema"] = 0.99
     # Cross layers multiply the many pieces of numbers, so that losses begin in the hundreds.
     numbers = bool(schema.continuous) and "cross_depth" not in options
-    _fit_layers(document["model"], options, numbers=numbers, often=epochs > 1)
+    few = epochs > 1 and table.rows <= _MOST_ROWS_OF_MEMBERS
+    _fit_layers(document["model"], options, numbers=numbers, often=epochs > 1, few=few)
     of_kind = _OF_RETRIEVAL if retrieves else _OF_KIND
     for section, wanted in of_kind.get(kind, {}).items():
         document[section] |= wanted
@@ -213,14 +222,17 @@ def follow_length(train: dict[str, Any], values: Mapping[str, Any]) -> None:
 
 
 def _fit_layers(
-    model: dict[str, Any], options: Collection[str], *, numbers: bool, often: bool
+    model: dict[str, Any], options: Collection[str], *, numbers: bool, often: bool, few: bool
 ) -> None:
-    """Set `number_pieces` and `dropout` in the section `model`, as far as the model has them.
+    """Set `members` or `number_pieces`, and `dropout`, as far as the model has them.
 
     `numbers`: whether to set `number_pieces`, the encoding of continuous columns. `often`: whether
-    there are several epochs; only then `dropout` is set.
+    there are several epochs; only then `dropout` is set. `few`: whether to set `members` instead of
+    `number_pieces`.
     """
-    if numbers and "number_pieces" in options:
+    if few and "members" in options:
+        model["members"] = _MEMBERS
+    elif numbers and "number_pieces" in options:
         model["number_pieces"] = _PIECES
     if often and "dropout" in options:
         model["dropout"] = _DROPOUT
