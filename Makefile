@@ -103,7 +103,7 @@ $(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt $(KERNELS)
 $(VENV)/.lowest: $(VENV)/bin/python pyproject.toml constraints-lowest.txt $(KERNELS)
 	$(PYTHON) -m venv $(VENV)/lowest
 	$(VENV)/lowest/bin/python -m pip --quiet install --constraint constraints-lowest.txt --editable . \
-		hypothesis pytest pytest-timeout pytest-xdist scikit-learn setuptools tensordict
+		hypothesis pytest pytest-timeout pytest-xdist scikit-learn setuptools
 	touch $@
 
 # Its tools are in a separate folder, since the SBOM lists the environment's packages.

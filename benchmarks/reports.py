@@ -70,7 +70,7 @@ def run(every_s: float, simulated_s: float) -> dict[str, Any]:
     )  # a multiple, so that all joined reports are complete
     states = [state(seed) for seed in range(8)]
     joiners = [ReportJoiner(every_s) for _ in range(RANKS)]
-    collector = Collector(4 * 2**20)
+    collector = Collector()
     collector.begin_attempt(1, RANKS)
     messages = size_bytes = 0
     cpu_s = 0.0

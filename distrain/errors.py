@@ -12,13 +12,10 @@
     ├── OutputError                1    an output could not be written whole
     │   └── RunInUse               1    another command or service uses the run (`distrain.runs`)
     ├── Unavailable                1    a storage does not answer now; a retry may succeed
-    │   ├── StorageFull            1    the database's disk has no space (`distrain.service.store`)
-    │   └── ReadOnly               1    the database can be read but not written (same package)
     ├── StoreError                 1    the database rejects a change (`distrain.service.store`)
     │   ├── RowNotFound            1    no such job, project, user or token
     │   ├── IdTaken                1    another job has the id of a new job
     │   ├── QuotaExceeded          1    a project has too many waiting jobs
-    │   ├── RevisionDiffers        1    a job changed since it was read
     │   ├── WrongState             1    a job's state, or a project's origin, forbids the change
     │   ├── SchemaDiffers          1    the database's tables have another version
     │   └── DatabaseInUse          1    another service uses the database

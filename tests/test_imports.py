@@ -93,8 +93,7 @@ def test_names_of_the_package_resolve_on_first_use():
 
 
 def test_the_loader_brings_torch_but_no_cluster():
-    raw = "import distrain.loader.reading.raw_rows"  # which prepares rows as the ETL does
-    loaded = loaded_by(f"import distrain\ndistrain.Dataset, distrain.Loader\n{raw}")
+    loaded = loaded_by("import distrain\ndistrain.Dataset, distrain.Loader")
     assert loaded & FRAMEWORKS == {"torch"}
 
 

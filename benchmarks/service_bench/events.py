@@ -30,7 +30,7 @@ def event_followers(at: Served, folder: Path, count: int, seconds: float) -> dic
     numbers = itertools.count(1)
 
     def change() -> None:
-        at.store.change(job.id, rev=None, priority=next(numbers))
+        at.store.change(job.id, priority=next(numbers))
 
     async def follow(client: httpx2.AsyncClient) -> AsyncIterator[float]:
         url, rest = f"{at.url}/v1/jobs/{job.id}/events", ""

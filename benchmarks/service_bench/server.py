@@ -125,7 +125,6 @@ def _api(settings_file: Path, descriptor: int) -> Iterator[int]:
 
 def _user(store: Store) -> str:
     store.put_project("ads", Quota(max_queued_per_user=None))
-    store.ensure_user("alice", is_admin=False)
     store.set_member("ads", "alice", Role.SUBMITTER)
     made, now_s = make_token(), store.now_s()
     store.put_token(

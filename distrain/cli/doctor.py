@@ -1,13 +1,12 @@
 """`distrain doctor`: checks this machine and a cluster."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
-from distrain.cli.options import EXISTING_FILE, PATH, connection_options, json_option
+from distrain.cli.options import PATH, connection_options, json_option
 from distrain.cli.output import (
     print_answer,
     print_json,
@@ -17,16 +16,10 @@ from distrain.cli.output import (
     table_of,
 )
 from distrain.diagnostics.check import CheckVerdict
-from distrain.errors import InputError
 
 
 @click.command()
 @connection_options("Check every process of this Dask cluster instead of this machine.")
-@click.option(
-    "--scheduler-file",
-    type=EXISTING_FILE,
-    help="The address from the file that `dask scheduler --scheduler-file` wrote.",
-)
 @click.option(
     "--run-dir",
     type=PATH,
@@ -39,13 +32,6 @@ from distrain.errors import InputError
     default="",
     show_default=False,
     help="For a cluster: the folder of runs, which all workers should be able to access.",
-)
-@click.option(
-    "--data",
-    metavar="PATH",
-    default="",
-    show_default=False,
-    help="For a cluster: path or URL of data that all workers should be able to read.",
 )
 @click.option(
     "--device",
@@ -61,14 +47,12 @@ from distrain.errors import InputError
     help="For a cluster: the maximum wait for answers in each step, in seconds.",
 )
 @json_option("Print a JSON list of checks; for a cluster one JSON document.")
-def command(
-    scheduler: str | None, scheduler_file: Path | None, run_dir: Path, **examined: Any
-) -> None:
+def command(scheduler: str | None, run_dir: Path, **examined: Any) -> None:
     """Check this machine or a cluster, and say how to correct what is wrong.
 
     Without --scheduler, checks this machine: versions, devices, memory and write access. With
     --scheduler, checks the cluster's scheduler and all of its workers: versions, connections
-    between hosts, the folder of runs, clocks, GPUs and memory.
+    between hosts, the folder of runs, GPUs and memory.
 
     The exit code is 1 if a check fails or the cluster has a mistake; warnings do not change it.
 
@@ -78,8 +62,6 @@ def command(
       distrain doctor --run-dir /shared/runs
       distrain doctor --scheduler tcp://10.0.0.5:8786 --run-root /shared/runs
     """
-    if scheduler_file is not None:
-        scheduler = _address_in(scheduler_file)
     failed = _examine(scheduler, **examined) if scheduler else _check_here(run_dir)
     if failed:
         raise click.exceptions.Exit(1)
@@ -116,14 +98,3 @@ def _examine(scheduler: str, **options: Any) -> bool:
         table_of([(title, {}) for title in headings], rows, box=None, pad_edge=False)
     )
     return report.mistakes > 0
-
-
-def _address_in(scheduler_file: Path) -> str:
-    try:
-        return str(json.loads(scheduler_file.read_text())["address"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            f"the scheduler file has no address: {error}",
-            where={"file": str(scheduler_file)},
-            hint="`dask scheduler --scheduler-file FILE` writes one.",
-        ) from error

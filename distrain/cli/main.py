@@ -41,11 +41,10 @@ COMMANDS = {
     "resume": ("jobs.change:resume", "Resume a job that has ended."),
     "clone": ("jobs.change:clone", "Submit a job's spec again, as a new job."),
     "priority": ("jobs.change:priority", "Change a job's priority in the queue."),
-    "open": ("jobs.show:open_page", "Open a job's page in the browser."),
     "top": ("top.command", "Show the jobs of a scheduler and their ranks as they run."),
     "report": ("runs.report", "Write one HTML page about a run."),
     "compare": ("runs.report:compare", "Compare the metrics and specs of runs."),
-    "logs": ("runs.logs", "Print the logs of a job's ranks, or their first error."),
+    "logs": ("runs.logs", "Print the logs of a job's ranks."),
     "audit": ("runs.audit", "Prove that a run trained every row once."),
     "evaluate": (
         "models.evaluate",

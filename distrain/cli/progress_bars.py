@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from distrain.formatting import byte_size, count, duration
+from distrain.formatting import count, duration
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -66,7 +66,6 @@ class WorkProgress:
         total: int,
         rows: int,
         unit: str = "tasks",
-        size: tuple[int, int] = (0, 0),
     ) -> None:
         """Show the progress of a phase.
 
@@ -75,13 +74,12 @@ class WorkProgress:
             done: The number of finished units of `total`.
             rows: The number of processed rows.
             unit: The name of the units.
-            size: The number of processed bytes and of all bytes; (0, 0) if unknown.
         """
         now_s = self._now_s()
         if not self._began_s:  # the first phase is timed from the start of all work
             self._began_s[phase] = self._entered_s
         elapsed_s = now_s - self._began_s.setdefault(phase, now_s)
-        facts = _work_line(done, total, rows, elapsed_s, unit, size)
+        facts = _work_line(done, total, rows, elapsed_s, unit)
         if self._bars is not None:
             if phase not in self._tasks:
                 self._tasks[phase] = self._bars.add_task(phase, total=total, facts=facts)
@@ -95,8 +93,7 @@ class WorkProgress:
 
         `rows` says which rows, if there are several sets.
         """
-        size = (at.size_bytes, at.all_bytes)
-        self.show(f"{rows}{_PREP_PHASES[at.phase]}", at.tasks, at.all_tasks, at.rows, size=size)
+        self.show(f"{rows}{_PREP_PHASES[at.phase]}", at.tasks, at.all_tasks, at.rows)
 
     def _is_due(self, phase: str, done: int, total: int, now_s: float) -> bool:
         begun = phase in self._last_line_s or self._from_start
@@ -104,34 +101,23 @@ class WorkProgress:
         return (begun and done in (0, total)) or now_s - last_s >= WORK_LINE_EVERY_S
 
 
-def _work_line(
-    done: int, total: int, rows: int, elapsed_s: float, unit: str, size: tuple[int, int] = (0, 0)
-) -> str:
+def _work_line(done: int, total: int, rows: int, elapsed_s: float, unit: str) -> str:
     """Describe the progress of work, with its rates and the remaining time, as one line.
 
     The arguments are those of `WorkProgress.show`.
 
     >>> _work_line(3, 12, 1_200_000, 10.0, "tasks")
     '3/12 tasks, 1,200,000 rows, 120,000 rows/s, 30s left'
-    >>> _work_line(3, 4, 1_200_000, 10.0, "tasks", (5 << 29, 10 << 30))
-    '3/4 tasks, 2.50 GiB of 10.00 GiB, 256.00 MiB/s, 1,200,000 rows, 120,000 rows/s, 30s left'
     >>> _work_line(0, 12, 0, 0.0, "tasks")
     '0/12 tasks, 0 rows'
     """
     parts = [f"{done:,}/{total:,} {unit}"]
-    done_bytes, all_bytes = size
-    if all_bytes:
-        parts.append(f"{byte_size(done_bytes)} of {byte_size(all_bytes)}")
-        if done_bytes and elapsed_s > 0:
-            parts.append(f"{byte_size(done_bytes / elapsed_s)}/s")
     if unit != "rows":
         parts.append(f"{count(rows)} rows")
     if rows and elapsed_s > 0:
         parts.append(f"{count(rows / elapsed_s)} rows/s")
     if 0 < done < total:
-        # Tasks may have very different sizes, so prefer bytes.
-        share = done_bytes / all_bytes if done_bytes else done / total
-        parts.append(f"{duration(elapsed_s * (1 - share) / share, 0)} left")
+        parts.append(f"{duration(elapsed_s * (total - done) / done, 0)} left")
     elif done == total and elapsed_s > 0:
         parts.append(f"in {duration(elapsed_s, 0)}")
     return ", ".join(parts)

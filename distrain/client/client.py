@@ -12,12 +12,12 @@ from distrain.client import streams
 from distrain.client.connection import Call, Connection
 from distrain.client.credentials import Address
 from distrain.client.errors import ServiceError
-from distrain.client.files import atomic_file
 from distrain.client.job_calls import JobCalls, job_path
 from distrain.client.logs import artifact_path, list_artifacts, logs
 from distrain.client.retries import Retries, json_of
 from distrain.client.service_target import ServiceTarget, find_target
 from distrain.jobs.api_answers import Artifact, Cluster, Event, Me, NewToken, Records, Token
+from distrain.storage.outputs import atomic_file
 
 _MOST_BREAKS = 20
 
@@ -80,7 +80,7 @@ class FileCalls:
         target = Path(to)
         if target.is_dir() and name not in ("", ".", ".."):
             target = target / name
-        with atomic_file(target) as file:
+        with atomic_file(target, make_folder=False) as partial, partial.open("wb") as file:
             for offset, data in _pieces(self._connection, job_id, path):
                 if file.tell() != offset:
                     file.seek(offset)
@@ -113,11 +113,8 @@ def _pieces(connection: Connection, job_id: str, path: str) -> Iterator[tuple[in
                     done += len(chunk)
             except httpx2.TransportError:
                 is_cut = True
-        wanted = _length(answer)
-        if not is_cut and wanted in (None, done):
+        if not is_cut:
             return
-        if wanted is not None and done > wanted:
-            raise _wrong(connection, path, f"{done} of {wanted} bytes arrived")
         idle = 0 if done > before else idle + 1
         if idle > _MOST_BREAKS:
             raise _wrong(connection, path, "the connection broke before the first byte")
@@ -128,15 +125,6 @@ def _begin(answer: httpx2.Response) -> int:
     """Return the offset in the whole file of a response's first byte."""
     match = re.match(r"bytes (\d+)-", answer.headers.get("content-range", ""))
     return int(match[1]) if answer.status_code == 206 and match else 0
-
-
-def _length(answer: httpx2.Response) -> int | None:
-    """Return the length of the whole file, from the headers; `None` if they do not contain it."""
-    match = re.match(r"bytes \d+-\d+/(\d+)", answer.headers.get("content-range", ""))
-    if answer.status_code == 206:
-        return int(match[1]) if match else None
-    text = answer.headers.get("content-length", "")
-    return int(text) if text.isdecimal() else None
 
 
 def _wrong(connection: Connection, path: str, why: str) -> ServiceError:
@@ -161,8 +149,7 @@ class Client(JobCalls, FileCalls):
         ca_file: PEM file of the CA that signed the service's certificate.
         plain_http: Allow sending the token over http:// to another machine.
         retries: How long to retry.
-        on_retry: Called with the reason before each pause, and by another thread if a response is
-            late.
+        on_retry: Called with the reason before each pause.
 
     Raises:
         InputError: No service is named, or the token may not be sent to it.

@@ -1,6 +1,5 @@
 """The connection to a service: sends calls, retries them, and reads streamed responses."""
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -31,7 +30,6 @@ from distrain.client.retries import (
 from distrain.client.service_target import ServiceTarget
 from distrain.jobs.api_answers import Problem
 
-SLOW_S = 2.0  # `on_retry` is called if the headers of a response take longer
 _CONNECT_S = 10.0
 _LEAST_READ_S = 1.0  # the shortest read timeout, when little time for tries is left
 _MOST_POINTERS = 20
@@ -50,13 +48,12 @@ class Call:
     # has no further effect, as when it reads something or contains the id of the new job
     repeats: bool = True
     read_s: float = 30.0  # how long the connection may be silent
-    held_s: float = 0.0  # how long the service may delay its response, as in `/wait`
 
 
 class Connection:
     """Sends calls to one service.
 
-    `on_retry` is called with the reason before each pause, and if a response is late.
+    `on_retry` is called with the reason before each pause.
     """
 
     def __init__(
@@ -76,15 +73,6 @@ class Connection:
 
     def close(self) -> None:
         self._http.close()
-
-    @property
-    def held_s(self) -> float:
-        """The longest delay in seconds that a call should allow the service (`Call.held_s`).
-
-        A service may hold back its response, for example until a job changes. It is half of the
-        time for retries.
-        """
-        return self.retries.for_s / 2
 
     def with_retry_limit(self, for_s: float) -> "Connection":
         """Return a copy of this connection that retries for at most `for_s` seconds."""
@@ -201,29 +189,10 @@ class Connection:
             json=call.body,
             timeout=timeout,
         )
-        with self._noting_silence(call):
-            answer = self._http.send(request, stream=True)
+        answer = self._http.send(request, stream=True)
         if read or not answer.is_success:
             answer.read()
         return answer
-
-    @contextmanager
-    def _noting_silence(self, call: Call) -> Iterator[None]:
-        """Call `on_retry` if the response's headers take too long to arrive in the block.
-
-        The limit is `SLOW_S` after the delay that the call allows.
-        """
-        if self._on_retry is None:
-            yield
-            return
-        words = self._target.hidden(f"no answer yet to {call.method} {call.path}")
-        timer = threading.Timer(call.held_s + SLOW_S, self._on_retry, (words,))
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
 
 
 def _last(state: RetryCallState) -> Any:

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from distrain.client.files import atomic_file, private_folder
 from distrain.errors import InputError
 from distrain.jobs.addresses import is_loopback
+from distrain.storage.outputs import translated_errors
+from distrain.workers.secrets import write_private
 
 _FORMS = "https://HOST[:PORT], http://127.0.0.1:PORT, or unix:/PATH/OF/SOCKET"
 
@@ -184,9 +185,9 @@ def store_login(path: Path, login: Login, *, default: bool) -> None:
             for address, one in servers.items()
         },
     }
-    private_folder(path.parent)
-    with atomic_file(path, private=True) as file:
-        file.write(json.dumps(document, indent=2).encode() + b"\n")
+    with translated_errors(path):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_private(path, json.dumps(document, indent=2).encode() + b"\n")
 
 
 def find_login(

@@ -9,15 +9,15 @@ from urllib.parse import quote
 
 from distrain.backoff import doubled_s
 from distrain.client.connection import Call, Connection
-from distrain.client.errors import NotFound, RequestRefused, ServiceError, WaitTimedOut
+from distrain.client.errors import NotFound, ServiceError, WaitTimedOut
 from distrain.client.retries import json_of
 from distrain.errors import InputError
 from distrain.jobs.api_answers import Job, JobPage, Spec, Validation
 from distrain.jobs.run_paths import JOB_ID, new_job_id
 from distrain.jobs.status import find_id
 
-_WAIT_S = 30.0  # the longest time for which the service delays one response to `wait`
-_LEAST_S = 1.0  # pause between two requests of `wait`; the longest pause when polling a data check
+_FIRST_POLL_S, _LAST_POLL_S = 0.5, 2.0  # the first and the longest pause of `wait`
+_CHECK_POLL_S = 1.0  # the longest pause between two requests for the result of a data check
 _AWAY_S = 5.0  # how long `wait` retries an unreachable service after its timeout
 _MOST_LOOKED_AT = 2000  # the newest jobs whose ids `find` compares
 
@@ -188,7 +188,6 @@ class JobCalls:
         states: Sequence[str] = (),
         cluster: str | None = None,
         tags: Mapping[str, str] | None = None,
-        created_after: str | None = None,
         text: str | None = None,
         page_jobs: int = 100,
     ) -> Iterator[Job]:
@@ -200,12 +199,10 @@ class JobCalls:
             states: Only jobs in one of these states.
             cluster: Only jobs of this cluster.
             tags: Only jobs with all of these tags.
-            created_after: Only jobs created after this time, in the format of RFC 3339.
             text: Only jobs whose name or id contains this text.
             page_jobs: Jobs per page, at most 200.
         """
         named = {"project": project, "owner": owner, "cluster": cluster, "text": text}
-        named |= {"created_after": created_after}
         params: Filters = {name: value for name, value in named.items() if value}
         params |= {"state": list(states)} if states else {}
         params |= {"tag": [f"{name}={value}" for name, value in tags.items()]} if tags else {}
@@ -228,36 +225,26 @@ class JobCalls:
         Raises:
             WaitTimedOut: The job has not ended within `timeout_s`.
         """
-        began_s = time.monotonic()
-        asked_s = began_s
+        began_s, tries = time.monotonic(), 0
         seen: Job | None = None
         while True:
-            left_s = math.inf if timeout_s is None else began_s + timeout_s - asked_s
-            hold_s = max(0.0, min(_WAIT_S, left_s, self._connection.held_s))
-            params = {"timeout_s": f"{hold_s:.3f}"}
-            call = Call(
-                "GET", job_path(job_id, "wait"), params=params, read_s=hold_s + 30, held_s=hold_s
-            )
+            left_s = math.inf if timeout_s is None else began_s + timeout_s - time.monotonic()
             # Retries of an unreachable service end soon after the timeout of this wait.
-            patience = self._connection.with_retry_limit(left_s + _AWAY_S)
-            found = Job.read(patience.document(call))
+            found = read_job(self._connection.with_retry_limit(max(0.0, left_s) + _AWAY_S), job_id)
             if found != seen and on_change is not None:
                 on_change(found)
             seen = found
             if found.is_final:
                 return found
-            now_s = time.monotonic()
-            if timeout_s is not None and now_s - began_s >= timeout_s:
+            if left_s <= 0:
                 with self._connection.without_token():
                     raise WaitTimedOut(
                         f"job {found.id} has not ended within {timeout_s:g} s",
                         where={"server": self._connection.address, "state": found.state},
                         hint=f"It continues; wait longer: distrain wait {found.id}",
                     )
-            # A server that responds before the job ends must not be polled without a pause.
-            if now_s - asked_s < _LEAST_S < left_s:
-                self._connection.pause(_LEAST_S)
-            asked_s = time.monotonic()
+            self._connection.pause(min(left_s, doubled_s(_FIRST_POLL_S, tries, _LAST_POLL_S)))
+            tries += 1
 
     def cancel(
         self, job_id: str, *, grace_s: float | None = None, force: bool = False, why: str = ""
@@ -335,47 +322,22 @@ class JobCalls:
 
         Raises:
             NotFound: There is no such job, or this user may not see it.
-            RequestRefused: The job has started or ended, or others changed it during each of ten
-                attempts.
+            RequestRefused: The job has started or ended.
             NotAuthorised: This user may not set this priority.
         """
-        return self._change(job_id, priority, None)
+        return self._change(job_id, {"priority": priority})
 
     def set_tags(self, job_id: str, tags: Mapping[str, str | None]) -> Job:
         """Set the given tags of a job; a value of `None` removes the tag. Other tags are kept.
 
         Raises:
             NotFound: There is no such job, or this user may not see it.
-            RequestRefused: A tag is not valid, or others changed the job during each of ten
-                attempts.
+            RequestRefused: A tag is not valid.
         """
-        return self._change(job_id, None, tags)
+        return self._change(job_id, {"tags": dict(tags)})
 
-    def _change(
-        self, job_id: str, priority: int | None, tags: Mapping[str, str | None] | None
-    ) -> Job:
-        """Change a job's priority and given tags; try again if others change the job meanwhile.
-
-        Raises `RequestRefused` with the code `revision_differs` after ten such attempts.
-        """
-        for _ in range(10):
-            found = self.job(job_id)
-            wanted = _changes(found, priority, tags)
-            if not wanted:
-                return found
-            headers = {"If-Match": f'"{found.rev}"'}
-            call = Call("PATCH", job_path(job_id), headers=headers, body=wanted)
-            answer = self._connection.request(call)
-            if answer.status_code != 412:
-                return Job.read(self._connection.json_object(answer, call))
-            self._connection.pause(self._connection.retries.pause_s(1))
-        raise RequestRefused(
-            f"job {job_id} was changed by others during each of ten attempts",
-            where={"server": self._connection.address},
-            hint="Try again.",
-            code="revision_differs",
-            status=412,
-        )
+    def _change(self, job_id: str, changes: Mapping[str, Any]) -> Job:
+        return Job.read(self._connection.document(Call("PATCH", job_path(job_id), body=changes)))
 
     def delete(self, job_id: str) -> None:
         """Delete a job that has ended.
@@ -417,7 +379,7 @@ def _checked(connection: Connection, url: str) -> Validation:
             ]
             return Validation.read({**found, "errors": errors})
         tries += 1
-        connection.pause(doubled_s(0.05, tries, _LEAST_S))
+        connection.pause(doubled_s(0.05, tries, _CHECK_POLL_S))
 
 
 def _page(connection: Connection, params: Filters) -> JobPage:
@@ -435,21 +397,3 @@ def _pages(connection: Connection, params: Filters) -> Iterator[Job]:
         if not page.next_cursor:
             return
         params["cursor"] = page.next_cursor
-
-
-def _changes(
-    found: Job, priority: int | None, tags: Mapping[str, str | None] | None
-) -> dict[str, Any]:
-    """Return the body of the request that changes a job's priority and tags.
-
-    `{}` if the job has these values already.
-    """
-    wanted: dict[str, Any] = {}
-    if priority is not None and priority != found.priority:
-        wanted["priority"] = priority
-    if tags is not None:
-        merged = {**found.tags, **tags}
-        new = {name: value for name, value in merged.items() if value is not None}
-        if new != found.tags:
-            wanted["tags"] = new
-    return wanted

@@ -21,12 +21,8 @@ from distrain.jobs.api_answers import Artifact, Artifacts, Job, parse_time
 from distrain.jobs.run_paths import RunPaths, first_byte_of_part, log_end
 
 _POLL_S = (0.6, 1.0)
-_READS = 2
-"""After bytes, how often the same file is read again before the job and the list of files are."""
-
 _RANGE_BYTES = 2**22
-_TAIL_BYTES = 2**16
-_MOST_TAIL_BYTES = 2**20
+_TAIL_BYTES = 2**20
 _TAIL_OF_LOGS_S = 60.0  # how long the last bytes of an ended job's log may take to appear
 _QUIET_S = 15.0  # if a killed rank has not closed its log, the log is complete after this time
 
@@ -104,7 +100,7 @@ def _followed(log: "_Log") -> Generator[bytes, None, Job]:
         while data:
             idle, progress_s = 0, time.monotonic()
             yield data
-            data = log.later_bytes()
+            data = log.next_bytes()
         quiet_s = time.monotonic() - progress_s
         if log.is_whole or (log.end is None and _is_quiet(found, log.attempt, quiet_s)):
             return found
@@ -168,14 +164,6 @@ class _Log:
             self._parts.pop(0)
         return b""
 
-    def later_bytes(self) -> bytes:
-        """Return the bytes that come within `_READS` reads, with a pause before each."""
-        for _ in range(_READS):
-            self.connection.pause(_POLL_S[0])
-            if data := self.next_bytes():
-                return data
-        return b""
-
     def look_for_bytes(self) -> bytes:
         """List the parts again, check whether the log is closed, and return the next bytes."""
         self._look()
@@ -196,20 +184,12 @@ class _Log:
         for first, file in reversed(parts):
             if first + file.size_bytes < begin:
                 break
-            tail, begin = self._tail(file, lines - found.count(b"\n")), first
+            skipped = max(0, file.size_bytes - _TAIL_BYTES)
+            tail, begin = self._read(file.name, skipped, file.size_bytes - skipped), first
             found = tail + found
             if len(tail) < file.size_bytes or found.count(b"\n") > lines:
                 break
         return b"".join(found.splitlines(keepends=True)[-lines:])
-
-    def _tail(self, file: Artifact, lines: int) -> bytes:
-        """Return the last bytes of a part, with more than `lines` lines if possible."""
-        found, wanted, size = b"", _TAIL_BYTES, file.size_bytes
-        while len(found) < size and found.count(b"\n") <= lines and wanted <= _MOST_TAIL_BYTES:
-            begin = max(0, size - wanted)
-            found = self._read(file.name, begin, size - begin)
-            wanted *= 4
-        return found
 
     def _look(self) -> None:
         """Set `_parts` to the log's parts, beginning with the one that contains byte `offset`.

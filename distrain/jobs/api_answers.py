@@ -170,7 +170,7 @@ class Job(JobFigures):
     run_dir: str = ""
     parent: str | None = Field(None, description="The id of the job that it was cloned from.")
     resumes: int = 0
-    rev: int = Field(0, description="The revision, which grows with each change. It is the ETag.")
+    rev: int = Field(0, description="The revision, which grows with each change.")
     service: str | None = Field(
         None,
         description="Only in a scheduler's response: the id of the service that submitted the "

@@ -1,4 +1,4 @@
-"""Model names of GPUs and CPUs, and the path of shared memory."""
+"""Model names of GPUs and CPUs."""
 
 import platform
 from pathlib import Path
@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
-
-SHARED_MEMORY = "/dev/shm"
 
 
 def device_name(device: "torch.device") -> str:

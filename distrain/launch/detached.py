@@ -65,7 +65,7 @@ def submit(
             run.spec, run.run_dir, run.first_attempt, on_submitting=unless_submitted.pop_all
         )
         on_queued()
-        after_submission(is_new, client, progress)
+        after_submission(is_new, progress)
         with suppress(ClusterError, JobError):  # the job is submitted all the same
             if why := job.status().why_pending:
                 progress.say(f"note: the job waits: {why}")

@@ -20,7 +20,7 @@ from distrain.launch.external_ranks import Gang, Launch, follow
 from distrain.runs.attempts import read_attempts
 from distrain.runs.finish_run import current_summary
 from distrain.runs.run_file import is_success, read_run_and_spec, read_summary, why_never_trained
-from distrain.runs.run_folder import RunFolder
+from distrain.runs.stored.folder import open_own_run
 
 if TYPE_CHECKING:
     from distrain.train.checkpoint.checkpoint_dir import CheckpointDir, CheckpointEntry
@@ -85,7 +85,7 @@ def find_run(
 
     from distrain.train.loop.checkpoints import checkpoint_dir
 
-    with RunFolder(root) as folder:
+    with open_own_run(paths) as folder:
         record = current_summary(read_attempts(folder), summary)
     saved = dict(record.get("checkpoints") or {})
     spec = with_absolute_paths(spec)

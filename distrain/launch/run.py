@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distrain.errors import (
-    ClusterError,
     DistrainError,
     OutputError,
     SpecError,
@@ -45,8 +44,6 @@ from distrain.workers.open_cluster import ClusterRequest, open_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from distributed import Client
 
     from distrain.launch.resuming import Resumption
 
@@ -260,7 +257,7 @@ def _run_to_end(
         with on_sigterm():
             try:
                 is_new = job.submit(run.spec, root, run.first_attempt, on_submitting=on_submitting)
-                after_submission(is_new, client, progress)
+                after_submission(is_new, progress)
                 return job.watch(show)
             except CallbackFailed as failed:
                 job.cancel(f"a callback raised {failed}")
@@ -274,21 +271,10 @@ def _run_to_end(
                 raise
 
 
-def after_submission(is_new: bool, client: "Client", progress: Progress) -> None:
-    """Print a note if the job was not new, and add distrain's routes to the scheduler."""
+def after_submission(is_new: bool, progress: Progress) -> None:
+    """Print a note if the job was not new."""
     if not is_new:
         progress.say("the scheduler already has this job")
-    show_jobs(client, progress)
-
-
-def show_jobs(client: "Client", progress: Progress) -> None:
-    """Add distrain's HTTP routes to a scheduler that lacks them; print a warning on failure."""
-    from distrain.scheduler.http.attach import ensure_http_routes
-
-    try:
-        ensure_http_routes(client)
-    except ClusterError as error:  # training works without them
-        progress.say(f"warning: {error}")
 
 
 def _how_to_resume(run: RunRequest, view: "JobView") -> str | None:

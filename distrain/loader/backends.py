@@ -1,8 +1,8 @@
 """The backends, which load row groups into batches; chooses the reader, source and backend.
 
-The readers `arrow` and `raw` decode row groups on the host, and a filler writes the rows to batches
-in host memory. With the reader `cudf`, row groups are decoded and batches filled on the GPU; no row
-passes through the host.
+The reader `arrow` decodes row groups on the host, and a filler writes the rows to batches in host
+memory. With the reader `cudf`, row groups are decoded and batches filled on the GPU; no row passes
+through the host.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -193,25 +193,12 @@ def choose_reader(
     device_type: str,
     *,
     has_cache: bool = False,
-    workflow: str | None = None,
 ) -> ReaderChoice:
     """Choose the reader of a table for batches on a device of type `"cpu"` or `"cuda"`.
 
-    `requested` is the name of a reader, or `"auto"`. `workflow` is the folder of the workflow that
-    prepares the rows, if they are raw: the reader of raw rows is then chosen.
-
-    Raises:
-        SpecError: The requested reader cannot serve the table, or rows of a workflow are to be
-            cached or read with cuDF.
+    `requested` is the name of a reader, or `"auto"`. Raises a `SpecError` if the requested reader
+    cannot serve the table.
     """
-    if workflow is not None:
-        if requested == "cudf" or has_cache:
-            raise SpecError(
-                "rows that a workflow prepares are read with Arrow and cannot be cached",
-                where={"workflow": workflow, "reader": requested},
-                hint="Leave reader and cache out, or prepare the rows with `distrain prep`.",
-            )
-        return ReaderChoice("raw", "a workflow prepares the rows as they are read")
     if requested == "auto":
         return ReaderChoice("arrow", "it reads every table")
     reason = why_not_cudf(table, columns, device_type, has_cache) if requested == "cudf" else None
@@ -242,17 +229,12 @@ def new_source(
 
 
 def new_host_reader(dataset: Dataset, options: LoaderOptions) -> ArrowReader:
-    """Return a new `RawReader` if the dataset has a workflow, otherwise a new `ArrowReader`."""
-    how: dict[str, Any] = {
-        "open_groups": open_groups(dataset, options),
-        "threads": options.decode_threads,
-        "fetch": options.fetch,
-    }
-    if dataset.workflow is None:
-        return ArrowReader(dataset.columns, **how)
-    from distrain.loader.reading.raw_rows import RawReader  # imports `prep`
-
-    return RawReader(dataset.columns, dataset.workflow, **how)
+    return ArrowReader(
+        dataset.columns,
+        open_groups=open_groups(dataset, options),
+        threads=options.decode_threads,
+        fetch=options.fetch,
+    )
 
 
 def new_backend(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from distrain.errors import DataError, SchemaError
+from distrain.errors import DataError
 from distrain.jobs.spec.data import RowsSpec
 from distrain.loader.options import checked, parse_bytes, refuse_two_names
 from distrain.loader.partition.footers import read_footers
@@ -14,10 +14,8 @@ from distrain.loader.partition.row_order import parts_of
 from distrain.loader.partition.slices import LARGE_ROWS, Slices
 from distrain.loader.partition.table import Table
 from distrain.loader.partition.wanted_columns import wanted_columns
-from distrain.prep.vocabulary import WORKFLOW_FILE
-from distrain.schema.files import find_schema_next_to, hint_without_schema
+from distrain.schema.files import schema_of_rows
 from distrain.schema.schema import Schema
-from distrain.storage.inputs import PARQUET_SUFFIXES, list_inputs
 from distrain.storage.urls import is_remote
 
 CELL_BYTES = 4
@@ -30,9 +28,9 @@ class Dataset:
 
     Args:
         paths: Parquet files: paths, folders, globs or URLs, one or many.
-        schema: A schema, or a local file or folder to load it from. `None` looks next to the first
-            file and in the parent folder, where `distrain prep` writes it; with `workflow`, in the
-            workflow's folder and its parent instead. For remote files, a schema must be given.
+        schema: A schema, or a local file or folder, or the URL of a file, to load it from. `None`
+            looks next to the first file and in the parent folder, where `distrain prep` writes it.
+            For remote files, a schema must be given.
         part_size: Maximum size in memory of a part, in bytes or like `"128MiB"`. A part is a run of
             row groups of one file that stay together when parts are shuffled; `None` makes each row
             group a part.
@@ -44,8 +42,6 @@ class Dataset:
             loads all rows.
         windows: How to cut the rows into windows, which are loaded strictly one after another;
             `None` for no windows.
-        workflow: The folder of a fitted workflow with its schema, for raw rows that are prepared
-            while they are read; `None` if the rows are prepared already.
 
     Other keyword arguments are fields of `RowsSpec`, which are also fields of the section `data` of
     a job spec.
@@ -82,9 +78,7 @@ class Dataset:
         patterns = [str(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
         if not patterns:
             raise DataError("no files are named", hint="Name files, folders, globs or URLs.")
-        beside = patterns if rows.workflow is None else [f"{rows.workflow}/{WORKFLOW_FILE}"]
-        loaded_schema = schema if isinstance(schema, Schema) else _load_schema(beside, schema)
-        raw_columns = columns_of_raw(rows.workflow)
+        loaded_schema = schema if isinstance(schema, Schema) else _load_schema(patterns, schema)
         table = read_footers(
             patterns,
             loaded_schema,
@@ -94,7 +88,6 @@ class Dataset:
             fill_null_value=rows.fill_null_value,
             row_filter=rows.filter,
             windows=rows.windows,
-            raw_columns=raw_columns,
         )
         self._set(table, loaded_schema, rows, need_label=need_label)
 
@@ -115,7 +108,6 @@ class Dataset:
     def _set(self, table: Table, schema: Schema, rows: RowsSpec, *, need_label: bool) -> None:
         self.table = table
         self.schema = schema
-        self.workflow = rows.workflow
         self.columns = wanted_columns(
             schema,
             need_label=need_label,
@@ -155,45 +147,8 @@ class Dataset:
         return CELL_BYTES * sum(not column.is_list for column in self.columns)
 
 
-def columns_of_raw(workflow: str | None) -> Callable[[str], list[str]] | None:
-    """Return a function that returns the names of the columns to read from a raw file, by its path.
-
-    Returns `None` if `workflow` is `None`: the rows are prepared already. Raises a `DataError` if
-    the workflow cannot be loaded, or cannot prepare each row alone.
-    """
-    if workflow is None:
-        return None
-    from distrain.prep.transforming import raw_tables  # not at the top: few loaders need it
-
-    raw = raw_tables(workflow)
-    raw.check_rows_alone()
-    return raw.columns_in
-
-
 def _load_schema(patterns: Sequence[str], given: str | Path | None) -> Schema:
     if given is not None:
-        if is_remote(given):
-            raise SchemaError(
-                "schemas are read from local files only",
-                where={"file": given},
-                hint="Copy the schema to this machine, and pass the path of the copy.",
-            )
         return Schema.load(given)
-    first = list_inputs(patterns, suffixes=PARQUET_SUFFIXES)[0].path
-    if is_remote(first):
-        raise SchemaError(
-            "there is no schema; next to remote files none is searched for",
-            where={"file": first},
-            hint="Pass schema=..., a local file or a Schema.",
-        )
-    schema_file = find_schema_next_to(first)
-    if schema_file is None:
-        raise SchemaError(
-            "found no schema beside the files",
-            where={"file": first},
-            hint=hint_without_schema(
-                first,
-                "Pass schema=..., or put the schema.pbtxt that `distrain prep` writes beside them.",
-            ),
-        )
-    return Schema.load(schema_file)
+    hint = "Pass schema=..., such as the path of the schema.pbtxt that `distrain prep` writes."
+    return Schema.load(schema_of_rows(patterns, hint))

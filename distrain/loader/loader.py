@@ -13,7 +13,6 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from distrain.errors import SpecError
 from distrain.loader.backends import ReaderChoice, choose_reader, new_backend, new_source
-from distrain.loader.bucketing.bucket_store import Slabs
 from distrain.loader.bucketing.first_pass import Buckets, FirstPass, use_buckets
 from distrain.loader.dataset import Dataset
 from distrain.loader.delivery.cuda_streams import new_streams, resolve_device, thread_set_up
@@ -37,7 +36,6 @@ from distrain.loader.partition.epoch_plan import EpochPlan, EpochSteps
 
 _RUN_TIME_STATE = (
     "_stats",
-    "_slabs",
     "_pool",
     "_source",
     "_running",
@@ -190,7 +188,6 @@ class Loader(IterableDataset[Any]):
             dataset.columns,
             self.device.type if self.device else "cpu",
             has_cache=options.cache_dir is not None,
-            workflow=dataset.workflow,
         )
         if options.shuffle_dir is not None:
             self._check_shuffle_dir()
@@ -211,7 +208,6 @@ class Loader(IterableDataset[Any]):
 
     def _set_up_run_time_state(self) -> None:
         self._stats = StatsRecorder()
-        self._slabs = Slabs()
         self._streams = new_streams(self.device)
         pinned = self.options.pin_memory or self._streams is not None
         self._pool = BlockPool(
@@ -339,7 +335,7 @@ class Loader(IterableDataset[Any]):
             return None
         buckets = Buckets.of(num_rows, self.options.seed, epoch)
         num_columns = BatchLayout.of(self.dataset.columns).num_columns
-        return FirstPass(buckets, num_columns, self.options.shuffle_dir, self._slabs)
+        return FirstPass(buckets, num_columns, self.options.shuffle_dir)
 
     def __iter__(self) -> Iterator[Any]:
         _refuse_many_workers()
@@ -404,7 +400,6 @@ class Loader(IterableDataset[Any]):
         for iterator in list(self._running):
             iterator.close()
         self._pool.clear()
-        self._slabs.clear()
 
     def __enter__(self) -> Loader:
         return self
@@ -418,6 +413,5 @@ def _refuse_many_workers() -> None:
     if worker is not None and worker.num_workers > 1:
         raise SpecError(
             f"a DataLoader with {worker.num_workers} workers would repeat every batch",
-            hint="Use num_workers=0 or 1: the loader has threads of its own (decode_threads). For "
-            "more, use distrain.interop.torch.WorkerBatches in the DataLoader.",
+            hint="Use num_workers=0 or 1: the loader has threads of its own (decode_threads).",
         )

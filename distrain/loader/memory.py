@@ -52,6 +52,7 @@ from distrain.loader.options import LoaderOptions
 from distrain.loader.partition.epoch_plan import EpochPlan
 from distrain.loader.reading.reader import ANY_TABLE, ReaderKind
 
+_DECODED_CELL_BYTES = 8  # the maximum bytes of a decoded value on the host
 _SPARE_ROWS = 64  # extra rows of the pool's blocks, so that slightly larger batches fit
 _CONSUMER_BATCHES = 2
 # Bytes for each row group: its place in the table (16), in parts (4), in chunks (16), its pieces
@@ -172,7 +173,7 @@ def _memory_of_window(
     before: int,
 ) -> LoaderMemory:
     if decoded_row_bytes is None:
-        decoded_row_bytes = reader.cell_bytes * dataset.row_bytes // CELL_BYTES
+        decoded_row_bytes = _DECODED_CELL_BYTES * dataset.row_bytes // CELL_BYTES
     read_rows, largest = dataset.slices.most_read, int(dataset.table.compact.group_rows.max())
     bound = memory_bound(
         len(dataset),

@@ -96,9 +96,8 @@ def check_metric(name: str, kind: Any, *, weighted: bool = False) -> type[Metric
 
     Raises:
         SpecError: `kind` is not a subclass of `Metric`, a method fails, the state has values that
-            are not JSON, a method changes a list or another container of the class, `compute`
-            returns neither a number nor `None`, or `update` does not accept weights although rows
-            have some.
+            are not JSON, `compute` returns neither a number nor `None`, or `update` does not
+            accept weights although rows have some.
     """
     if not (isinstance(kind, type) and issubclass(kind, Metric)):
         what = (
@@ -109,7 +108,7 @@ def check_metric(name: str, kind: Any, *, weighted: bool = False) -> type[Metric
             hint="Derive it from distrain.metrics.Metric, and give the class, not an object.",
         )
     with metric_errors(name):
-        one, shared = kind(), _shared(kind)
+        one = kind()
         rows = np.array([[-1, 2, 0.5], [0, 1, 0], [1, 0.5, 2]], np.float32)[: 3 if weighted else 2]
         if weighted and not _takes(one.update, *rows):
             raise SpecError(
@@ -131,12 +130,6 @@ def check_metric(name: str, kind: Any, *, weighted: bool = False) -> type[Metric
         total = kind.from_json(json.loads(text))
         total.merge(kind.from_json(json.loads(text)))
         found = total.compute()
-        changed = [held for held, text in _shared(kind).items() if shared.get(held) != text]
-    if changed:
-        raise SpecError(
-            f"metric {name!r} changes its class's {changed[0]!r}, which all its objects share",
-            hint="Give each object its own: set it in __init__, which takes no arguments.",
-        )
     if found is not None and not isinstance(found, Real):
         raise SpecError(
             f"metric {name!r}: compute() gives a {type(found).__name__}, not a number or None"
@@ -150,20 +143,6 @@ def _takes(method: Callable[..., None], *arguments: Any) -> bool:
     except TypeError:
         return False
     return True
-
-
-def _shared(kind: type) -> dict[str, str]:
-    """Return the lists, dicts, sets and arrays among a class's attributes, as text by name.
-
-    A changed text shows that a method changed an attribute that all instances share.
-    """
-    containers = (list, dict, set, np.ndarray)
-    held = {name: value for base in reversed(kind.__mro__) for name, value in vars(base).items()}
-    return {
-        name: str(value.tolist() if isinstance(value, np.ndarray) else value)
-        for name, value in held.items()
-        if isinstance(value, containers)
-    }
 
 
 def _is_json(value: Any) -> bool:

@@ -7,26 +7,10 @@ from dataclasses import asdict, dataclass
 
 
 @dataclass(frozen=True)
-class Traffic:
-    """The table lookups of one or more steps of a rank, and the bytes that it sends for them."""
-
-    lookups: int = 0  # ids looked up
-    distinct: int = 0  # distinct rows among them
-    updated: int = 0  # rows that this rank updates
-    sent_bytes: int = 0  # bytes from this rank to others: ids, rows, sums of gradients
-
-    def __add__(self, other: Traffic) -> Traffic:
-        return Traffic(
-            self.lookups + other.lookups,
-            self.distinct + other.distinct,
-            self.updated + other.updated,
-            self.sent_bytes + other.sent_bytes,
-        )
-
-
-@dataclass
 class ExchangeStats:
     """The lookups of a rank's steps in its embedding tables, and the exchange for them.
+
+    `steps` and `route_s` are 0 in the statistics of a single batch's route.
 
     Attributes:
         lookups: Ids looked up.
@@ -45,18 +29,9 @@ class ExchangeStats:
     sent_bytes: int = 0
     route_s: float = 0.0
 
-    def add(self, traffic: Traffic, route_s: float) -> None:
-        self.steps += 1
-        self.lookups += traffic.lookups
-        self.distinct += traffic.distinct
-        self.updated += traffic.updated
-        self.sent_bytes += traffic.sent_bytes
-        self.route_s += route_s
-
-    def __iadd__(self, other: ExchangeStats) -> ExchangeStats:
-        for name, amount in asdict(other).items():
-            setattr(self, name, getattr(self, name) + amount)
-        return self
+    def __add__(self, other: ExchangeStats) -> ExchangeStats:
+        amounts = vars(other)
+        return ExchangeStats(**{name: own + amounts[name] for name, own in vars(self).items()})
 
     def to_json(self) -> dict[str, float]:
         """Return all fields by name, and `unique_ratio` and `sent_bytes_per_step`.

@@ -164,9 +164,8 @@ class RankingMetrics:
 class TopItems:
     """Each user's k best items so far; ties favour the lower id.
 
-    Call `update` with chunks of the items, here or in other states that are merged into this one.
-    The size and order of chunks do not change the result, and only the scores of one chunk are in
-    memory at a time.
+    Call `update` with chunks of the items. The size and order of chunks do not change the result,
+    and only the scores of one chunk are in memory at a time.
 
     Args:
         users: Number of users.
@@ -210,16 +209,6 @@ class TopItems:
             here = items[places] == exclude.values
             worst_first[exclude.users[here], places[here]] = np.inf
         self._take(worst_first, np.broadcast_to(items, worst_first.shape))
-
-    def merge(self, other: "TopItems") -> None:
-        """Add the items of another state of the same users.
-
-        Raises `ValueError` if it has another `k` or another number of users.
-        """
-        if other.ranked.shape != self.ranked.shape:
-            shapes = " and ".join(str(list(one.ranked.shape)) for one in (self, other))
-            raise ValueError(f"rankings [users, k] of {shapes} cannot be merged")
-        self._take(other._worst_first, other.ranked)
 
     def _take(self, worst_first: NDArray[np.float64], items: NDArray[Any]) -> None:
         k = self.ranked.shape[1]

@@ -16,16 +16,15 @@ PIECE_ROWS = 1 << 20
 
 @dataclass(frozen=True)
 class FilePiece:
-    """Some row groups of one file, or all of them if `is_file` is True: the work of one task."""
+    """Some row groups of one file: the work of one task."""
 
     file: str
     groups: tuple[RowGroup, ...]
-    is_file: bool
 
     @property
-    def row_groups(self) -> tuple[int, ...] | None:
-        """The indices of the row groups in the file; `None` for all row groups."""
-        return None if self.is_file else tuple(group.index for group in self.groups)
+    def row_groups(self) -> tuple[int, ...]:
+        """The indices of the row groups in the file."""
+        return tuple(group.index for group in self.groups)
 
     @property
     def num_rows(self) -> int:
@@ -42,7 +41,7 @@ def cut_into_pieces(groups: Sequence[RowGroup]) -> list[FilePiece]:
     >>> [piece.row_groups for piece in cut_into_pieces(groups)]
     [(0, 1), (2,)]
     >>> [piece.row_groups for piece in cut_into_pieces(groups[:2])]
-    [None]
+    [(0, 1)]
     """
     of_file: dict[str, list[RowGroup]] = {}
     for group in groups:
@@ -59,7 +58,7 @@ def _pieces(file: str, groups: Sequence[RowGroup]) -> list[FilePiece]:
             rows = 0
         cut[-1].append(group)
         rows += group.num_rows
-    return [FilePiece(file, tuple(piece), len(cut) == 1) for piece in cut]
+    return [FilePiece(file, tuple(piece)) for piece in cut]
 
 
 def results(

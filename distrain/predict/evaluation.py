@@ -1,7 +1,7 @@
 """Computes the metrics of a saved model on labelled files."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -9,10 +9,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from distrain.errors import DataError, InputError, ModelError, Unavailable
+from distrain.errors import DataError, ModelError, Unavailable
 from distrain.jobs.spec.paths import absolute
 from distrain.loader.dataset import Dataset
 from distrain.metrics.exact import Bounded, DistinctScores
@@ -22,14 +20,7 @@ from distrain.metrics.targets import TargetMetrics
 from distrain.models.saved_model import SavedModel
 from distrain.predict.logits import RowsOfPiece, Scored, Scorer, on_host
 from distrain.predict.side_columns import check_side_columns, common_type, side_columns
-from distrain.prep.features.bad_values import BadValues
-from distrain.prep.features.document import FormatSpec
-from distrain.prep.features.times import is_time, times_of
-from distrain.prep.parts import FILE, ROW_NUMBER
-from distrain.prep.vocabulary import is_text
-from distrain.schema.column import Tags
-from distrain.schema.schema import Schema
-from distrain.storage.inputs import PARQUET_SUFFIXES, InputFile, list_inputs, open_input
+from distrain.storage.inputs import PARQUET_SUFFIXES, InputFile, list_inputs
 from distrain.train.loop.evaluation import aucs_above_bound, count_in, finite_metrics, main_rows
 from distrain.train.step.device_metrics import DeviceTargets
 
@@ -62,14 +53,11 @@ class Groups:
 
     column: str
     report: GroupedReport  # the groups' figures, in the order of `names`
-    names: Sequence[Any]  # the column's values or days, null among them if there are nulls
-    by_day: bool = False
+    names: Sequence[Any]  # the column's values, null among them if there are nulls
 
     def to_json(self) -> dict[str, Any]:
         report = self.report
         shown = np.argsort(-report.rows, kind="stable")[:SHOWN_GROUPS].tolist()
-        if self.by_day:
-            shown = sorted(range(report.groups), key=lambda index: str(self.names[index]))
         return {
             "group": self.column,
             "groups": report.groups,
@@ -77,7 +65,7 @@ class Groups:
             "scored_rows": report.scored_rows,
             "grouped_auc": report.grouped_auc,
             "mean_group_auc": report.mean_auc,
-            "days" if self.by_day else "largest_groups": [
+            "largest_groups": [
                 {
                     "value": _plain(self.names[index]),
                     "rows": int(report.rows[index]),
@@ -172,150 +160,76 @@ def _order(weighted: dict[str, bool], _: RowsOfPiece, scored: Scored) -> dict[st
     return counted
 
 
-def time_column(schema: Schema) -> str:
-    """Return the name of the last column that a schema tags `time`.
-
-    Raises `InputError` if there is no such column.
-    """
-    names = schema.select_by_tag(Tags.TIME).names
-    if not names:
-        raise InputError(
-            "--by-day: the schema of the model's data tags no column as time, and its features are "
-            "not made from exactly one column of times",
-            hint="Name the column of times with --group.",
-        )
-    return names[-1]
-
-
-def check_group(dataset: Dataset, column: str, times: FormatSpec | None = None) -> None:
+def check_group(dataset: Dataset, column: str) -> None:
     """Raise a `DataError` if rows cannot be grouped by a column.
 
-    Reads only footers, and with `times` all texts. The conditions are those of `evaluate_groups`.
+    Reads only footers. The conditions are those of `evaluate_groups`.
     """
-    schema = _schema_of_group(dataset, column, times)
-    if times is None or not is_text(schema.field(column).type):
-        return
-    for file in _files(dataset):
-        first_row = 0
-        for batch in side_columns([file], [column], _VALUES_AT_ONCE, schema):
-            try:
-                _days(batch.column(0), times)
-            except BadValues as bad:
-                where = _origin(file, first_row + int(bad.places[0]))
-                raise _no_days(column, bad.described(0), where) from None
-            first_row += batch.num_rows
+    _type_of_group(dataset, column)
 
 
-def _schema_of_group(dataset: Dataset, column: str, times: FormatSpec | None) -> pa.Schema:
-    """Return a schema with a column's type, into which its values fit in all files.
+def _type_of_group(dataset: Dataset, column: str) -> pa.DataType:
+    """Return a column's type, into which its values fit in all files.
 
     Raises a `DataError` if rows cannot be grouped by the column (see `evaluate_groups`).
     """
     files = _files(dataset)
     for file in files:
         check_side_columns(file, [column], "--group")
-    dtype = common_type(files, column)
-    if times is not None and not (is_text(dtype) or is_time(dtype)):
-        raise _no_days(column, f"{dtype}, not timestamps or dates", {})
-    return pa.schema([(column, dtype)])
+    return common_type(files, column)
 
 
-def _origin(file: str, row: int) -> dict[str, object]:
-    """Return where an error is: the raw file and its row if prepared rows have them."""
-    with open_input(file) as handle:
-        parquet = pq.ParquetFile(handle)
-        if not {FILE, ROW_NUMBER} <= {*parquet.schema_arrow.names}:
-            return {"file": file, "row (from 0)": row}
-        (origin,) = parquet.read(columns=[FILE, ROW_NUMBER]).slice(row, 1).to_pylist()
-    return {"file": origin[FILE], "row (from 0)": origin[ROW_NUMBER]}
-
-
-def _no_days(column: str, held: str, where: Mapping[str, object]) -> DataError:
-    return DataError(
-        f"--by-day: the column {column} contains {held}",
-        where=where,
-        hint="Name a column of timestamps or dates with --group, or leave --group out to use "
-        "the schema's own. For groups of another column, run it again without --by-day.",
-    )
-
-
-def evaluate_groups(
-    scorer: Scorer,
-    column: str,
-    on_progress: OnProgress | None = None,
-    *,
-    times: FormatSpec | None = None,
-) -> Groups:
+def evaluate_groups(scorer: Scorer, column: str, on_progress: OnProgress | None = None) -> Groups:
     """Return the metrics of a saved model within groups: rows with equal values in a column.
 
-    The metrics are those of the first binary target. With `times`, each day in UTC is a group.
-    Rows with a null form a group, too. The score, the label, the group number and the weight (if
-    any) of all rows are held in memory: up to 17 bytes a row, and several times that while sorting.
-
-    Args:
-        times: The format of texts of times, as in a features document; `None` groups by values.
+    The metrics are those of the first binary target. Rows with a null form a group, too. The score,
+    the label, the group number and the weight (if any) of all rows are held in memory: up to 17
+    bytes a row, and several times that while sorting.
 
     Raises:
         DataError: A file lacks the column; or the column holds lists, structs, or values that
-            cannot be compared with those of another file; or, with `times`, values that are
-            neither timestamps nor dates, nor texts of times. Errors of `evaluate_saved`, too.
+            cannot be compared with those of another file. Errors of `evaluate_saved`, too.
         ModelError: The model has no binary target, or a logit is not finite.
     """
-    schema = _schema_of_group(scorer.dataset, column, times)
+    schema = pa.schema([(column, _type_of_group(scorer.dataset, column))])
     on_rows = _rows_counter(scorer.dataset, "grouping", on_progress)
-    states = dict(scorer.states(partial(_with_values, schema, times), on_rows))
+    states = dict(scorer.states(partial(_with_values, schema), on_rows))
     values, rows = zip(*(states.pop(place) for place in sorted(states)), strict=True)
     encoded = pa.chunked_array(values).unify_dictionaries().combine_chunks()
     groups = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy()
     group_values = [*encoded.dictionary.to_pylist(), None]
     report = grouped_metrics(groups, *_joined(rows))
     names = [group_values[number] for number in report.numbers.tolist()]
-    return Groups(column, report, names, times is not None)
+    return Groups(column, report, names)
 
 
 def _with_values(
-    schema: pa.Schema, times: FormatSpec | None, rows: RowsOfPiece, scored: Scored
+    schema: pa.Schema, rows: RowsOfPiece, scored: Scored
 ) -> tuple[pa.DictionaryArray, list[Array]]:
     """Return the column's values in a piece, and the logits, labels and weights of its rows.
 
     A piece is some row groups of one file, the work of one task.
 
-    The second item is a list of arrays, `[rows]` each; weights are missing if rows have none. With
-    `times`, the values are converted to days. Raises `ModelError` if the model has no binary
-    target.
+    The second item is a list of arrays, `[rows]` each; weights are missing if rows have none.
+    Raises `ModelError` if the model has no binary target.
     """
     piece = rows.piece
     read = side_columns(
         [piece.file], schema.names, _VALUES_AT_ONCE, schema, row_groups=piece.row_groups
     )
-    columns = (batch.column(0) for batch in read)
-    days = columns if times is None else (_days(one, times) for one in columns)
-    try:
-        values = [one.dictionary_encode() for one in days]
-    except BadValues as bad:  # without `check_group`
-        raise _no_days(schema.names[0], bad.described(0), {"file": piece.file}) from None
+    values = [batch.column(0).dictionary_encode() for batch in read]
     batches = []
     for rows_of_batch in on_host(scored):
         main = main_rows(rows_of_batch)
         if main is None:
             raise ModelError(
                 "the model has no binary target, so there is no AUC within groups",
-                hint="Leave --group and --by-day out.",
+                hint="Leave --group out.",
             )
         weights = () if main.weights is None else (main.weights.numpy(),)
         batches.append((main.scores.numpy(), main.labels.numpy() != 0, *weights))
     encoded = pa.chunked_array(values).unify_dictionaries().combine_chunks()
     return encoded, _joined(batches)
-
-
-def _days(values: pa.Array, text: FormatSpec) -> pa.Array:
-    """Return the days of times in UTC; raises `BadValues` for texts that are not times."""
-    if is_text(values.type):
-        missing = pc.is_in(values, pa.array(["", *text.null_values], values.type))
-        values = pc.if_else(missing, None, values)
-    times = times_of(values, None, text.timestamp)
-    # A cast to days alone would use the column's time zone.
-    return times.cast(pa.timestamp("us")).cast(pa.date32())
 
 
 def _joined(parts: Sequence[Sequence[Array]]) -> list[Array]:

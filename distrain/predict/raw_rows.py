@@ -35,7 +35,6 @@ _INT64 = 2**63
 
 if TYPE_CHECKING:
     from distrain.prep.features.config import FeatureConfig
-    from distrain.prep.features.document import FormatSpec
     from distrain.prep.progress import ProgressCallback
     from distrain.prep.request import PrepRequest, PrepResult
 
@@ -273,34 +272,6 @@ def check_same_workflow(model_dir: str | Path, saved: SavedModel, files: Sequenc
     if not is_remote(model_dir) and os.path.isdir(kept):
         known = known.kept_in(kept)
     check_meaning(known, f"the model {model_dir}", files, saved.schema)
-
-
-def text_format(model_dir: str | Path, saved: SavedModel) -> FormatSpec:
-    """Return the section `format` of the features document of the model's data, or its defaults."""
-    from distrain.prep.features.document import FormatSpec
-
-    features = features_of(model_dir, saved)
-    return (None if features is None else features.document.format) or FormatSpec()
-
-
-def time_of_raw_rows(model_dir: str | Path, saved: SavedModel) -> str | None:
-    """Return the raw column of times from which features such as the hour were made.
-
-    `None` if the features document has no such column, or several; or if the schema tags a column
-    of the prepared rows as time. Columns of times as numbers (with `epoch`) do not count.
-    """
-    from distrain.prep.features.columns import CALENDAR
-
-    features = features_of(model_dir, saved)
-    if features is None or saved.schema.select_by_tag(Tags.TIME).names:
-        return None
-    times = {
-        source
-        for name, column in features.document.columns.items()
-        if column.as_ in CALENDAR and column.epoch is None
-        for source in column.sources(name)
-    }
-    return times.pop() if len(times) == 1 else None
 
 
 def features_of(model_dir: str | Path, saved: SavedModel) -> FeatureConfig | None:

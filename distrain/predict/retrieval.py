@@ -2,9 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +22,6 @@ from distrain.predict.logits import RowsOfPiece, Scored, Scorer, ScorerInProcess
 from distrain.predict.score_file import ROWS_AT_ONCE, model_for_worker, scoring_loader
 from distrain.schema.column import Tags
 from distrain.train.data.vocabularies import Vocabularies
-from distrain.version import how_to_install
 
 SCORES_AT_ONCE = 1 << 22
 """The number of pairs of a user and an item that are scored at a time."""
@@ -57,43 +54,18 @@ def table_of_items(saved: SavedModel, place: Path | str) -> Dataset:
     return Dataset(place, saved.schema, need_label=False)
 
 
-Index = Literal["flat", "hnsw"]
-_FACTORIES: dict[Index, str] = {"flat": "IDMap,Flat", "hnsw": "IDMap,HNSW32"}
-
-
-def check_index() -> None:
-    """Raise an `InputError` if Faiss is not installed."""
-    if find_spec("faiss") is None:
-        raise InputError(
-            "an index of items needs Faiss, which is not installed",
-            hint=f"Install it by {how_to_install('faiss')}, or leave --index out.",
-        )
-
-
-def write_towers(
-    folder: Path, saved: SavedModel, to: Form, items: Dataset, index: Index | None = None
-) -> None:
+def write_towers(folder: Path, saved: SavedModel, to: Form, items: Dataset) -> None:
     """Write the exported user tower, in the form `to`, and the vectors of items to a folder.
 
     `items.parquet` has the column of ids, ascending, and `vector`, lists of float32 of one length.
     Raises `ModelError` and `DataError` as `evaluate_retrieval` does, and the errors of
     `write_query`.
-
-    Args:
-        index: Also write `items.faiss`: Faiss's index of the vectors by inner product, exact
-            (`flat`) or approximate (`hnsw`). It returns the items' ids.
     """
     name = id_column(saved.schema, Tags.ITEM_ID, saved.spec.kind)
     ids, vectors = _all_vectors(saved, items, torch.device("cpu"))
     lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
     table = pa.table({name: pa.array(ids.astype(np.int32)), "vector": lists})
     pq.write_table(table, folder / "items.parquet")
-    if index is not None:
-        import faiss
-
-        found = faiss.index_factory(vectors.shape[1], _FACTORIES[index], faiss.METRIC_INNER_PRODUCT)
-        found.add_with_ids(vectors, ids)
-        faiss.write_index(found, str(folder / "items.faiss"))
     write_query(folder, saved, to)
 
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from distrain.errors import DataError
 from distrain.models.heads.targets import Target
 
 _NAMES = {
@@ -22,18 +23,25 @@ def score_names(targets: Sequence[Target], *, with_values: Collection[str] = ())
     """Return the names of the score columns; with several targets they end in `_TARGET`.
 
     `with_values` has the names of the targets whose class values are known. For these, the columns
-    of the values are included.
+    of the values are included. Raises `DataError` if one of these has the name of another column:
+    `class_value_x` is the class of a target `value_x`, and the class value of a target `x`.
 
     >>> score_names([Target("click")])
     ('logit', 'probability')
     >>> score_names([Target("click"), Target("price", kind="regression")])
     ('logit_click', 'probability_click', 'prediction_price')
     """
-    value_names = _value_names(targets)
-    return (
+    names = (
         *(name for target in targets for name in _names_of(target, targets)),
-        *(value_names[target.name] for target in targets if target.name in with_values),
+        *(_name_of(_VALUE, target, targets) for target in targets if target.name in with_values),
     )
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise DataError(
+            f"two score columns would have the name {twice[0]}",
+            where={"targets": ", ".join(target.name for target in targets)},
+            hint=f"Rename the target {twice[0].removeprefix('class_')}, and train again.",
+        )
+    return names
 
 
 def side_by_side(scores: Sequence[Tensor]) -> Tensor:
@@ -58,7 +66,6 @@ def score_columns(
     """
     values = scores if scores.dim() == 2 else scores[:, None]
     bounds = pairwise(np.append(0, np.cumsum([one.num_scores for one in targets])).tolist())
-    value_names = _value_names(targets)
     columns_by_name: dict[str, pa.Array] = {}
     for target, (start, stop) in zip(targets, bounds, strict=True):
         own = values[:, start:stop]
@@ -66,30 +73,12 @@ def score_columns(
         columns_by_name |= zip(_names_of(target, targets), columns, strict=True)
         if target.name in classes:
             value = classes[target.name].take(columns[0])
-            columns_by_name[value_names[target.name]] = value
+            columns_by_name[_name_of(_VALUE, target, targets)] = value
     return columns_by_name
 
 
 def _names_of(target: Target, targets: Sequence[Target]) -> list[str]:
     return [_name_of(name, target, targets) for name in _NAMES[target.kind]]
-
-
-def _value_names(targets: Sequence[Target]) -> dict[str, str]:
-    """Return the name of the column of class values for each multiclass target, by target.
-
-    `class_value_TARGET` gets underscores at its end while another score column has this name:
-    `class_value_rating` is also the class of a target `value_rating`.
-    """
-    taken = {name for target in targets for name in _names_of(target, targets)}
-    names: dict[str, str] = {}
-    for target in targets:
-        if target.kind == "multiclass":
-            name = _name_of(_VALUE, target, targets)
-            while name in taken:
-                name += "_"
-            taken.add(name)
-            names[target.name] = name
-    return names
 
 
 def _name_of(name: str, target: Target, targets: Sequence[Target]) -> str:

@@ -23,8 +23,7 @@ from distrain.prep.operators.categorify import Categorify
 from distrain.prep.operators.encodings import Encoding, TargetEncode
 from distrain.prep.operators.list_slice import ListSlice
 from distrain.prep.operators.operator import (
-    FittedOperator,
-    LabelledOperator,
+    FittedByColumn,
     Operator,
     TrainingRows,
     concrete,
@@ -153,7 +152,7 @@ class ColumnGroup:
     @property
     def learns_labels(self) -> bool:
         """Whether an operator of the group is fitted to labels."""
-        return any(isinstance(operator, LabelledOperator) for operator in self.operators)
+        return any(isinstance(operator, TargetEncode) for operator in self.operators)
 
     @property
     def domain(self) -> str | None:
@@ -168,7 +167,7 @@ class ColumnGroup:
         domain's name. The preceding operators must be fitted. `columns` are some of the group's
         columns, but all if they share a domain.
         """
-        to_fit = cast(FittedOperator, self.operators[operator])
+        to_fit = cast(FittedByColumn, self.operators[operator])
         states = {}
         rows = training_rows(table)
         for column in columns:
@@ -177,7 +176,7 @@ class ColumnGroup:
             if holds_lists(values.type):
                 lists = Lists.of(values)
                 items, of_items = lists.items, rows and rows.of_items(lists.lengths)
-            (fitting,) = cast(Sequence[FittedOperator], _of_rows([to_fit], of_items))
+            (fitting,) = cast(Sequence[FittedByColumn], _of_rows([to_fit], of_items))
             with in_column(column):
                 states[column] = fitting.fit(items)
         if isinstance(to_fit, Categorify) and to_fit.domain is not None:
@@ -233,9 +232,7 @@ class ColumnGroup:
                 or an operator is not fitted.
         """
         for operator in self.operators:
-            # Not `isinstance` with the protocol: it takes as long as preparing a row.
-            is_fitted = getattr(operator, "is_fitted", None)
-            if is_fitted is not None and not is_fitted(column):
+            if isinstance(operator, FittedByColumn) and not operator.is_fitted(column):
                 raise DataError(
                     f"{operator.kind} was not fitted",
                     where={"column": column},
@@ -278,7 +275,7 @@ class ColumnGroup:
 
 
 def training_rows(table: pa.Table) -> TrainingRows | None:
-    """Return the folds (or times) and labels of a table's rows, for a `LabelledOperator`.
+    """Return the folds (or times) and labels of a table's rows, for `TargetEncode`.
 
     The result is `None` if the table has no column `FOLD`; its labels are `None` if there is no
     column `LABEL`.
@@ -293,7 +290,7 @@ def training_rows(table: pa.Table) -> TrainingRows | None:
 
 def _of_rows(operators: Iterable[Operator], rows: TrainingRows | None) -> tuple[Operator, ...]:
     return tuple(
-        one.of_rows(rows) if rows is not None and isinstance(one, LabelledOperator) else one
+        one.of_rows(rows) if rows is not None and isinstance(one, TargetEncode) else one
         for one in operators
     )
 

@@ -14,7 +14,7 @@ from distrain.prep.column_group import FOLD, ColumnGroup
 from distrain.prep.features.columns import TIMES_OF_SPLIT
 from distrain.prep.operators.categorify import Categorify
 from distrain.prep.operators.encodings import Encoding, fold_numbers
-from distrain.prep.operators.operator import FittedOperator
+from distrain.prep.operators.operator import FittedByColumn
 from distrain.prep.parts import Part, located, read_part
 from distrain.prep.workflow import FitStage, Workflow
 from distrain.schema.criteo import LABEL
@@ -37,8 +37,8 @@ class FitUnit:
     stage: FitStage
 
     @property
-    def operator(self) -> FittedOperator:
-        return cast(FittedOperator, self.group.operators[self.stage.operator])
+    def operator(self) -> FittedByColumn:
+        return cast(FittedByColumn, self.group.operators[self.stage.operator])
 
     @property
     def counts_values(self) -> bool:

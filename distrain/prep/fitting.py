@@ -10,10 +10,9 @@ input gives the same bits on any cluster.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -26,11 +25,10 @@ from distrain.prep.fit_task import ColumnStates, FitUnit, times_in, units_of, vo
 from distrain.prep.memory import MemoryPlan
 from distrain.prep.operators.categorify import Categorify
 from distrain.prep.operators.encodings import Encoding
-from distrain.prep.operators.operator import FittedOperator, in_column
+from distrain.prep.operators.operator import FittedByColumn, in_column
 from distrain.prep.parts import Part
 from distrain.prep.progress import PhaseCounter, ProgressCallback
 from distrain.prep.request import PrepRequest
-from distrain.prep.updates.column_drift import UPDATES
 from distrain.prep.updates.vocabularies import update_vocabularies
 from distrain.prep.vocabulary import CATEGORIES
 from distrain.prep.workers import TaskRunner
@@ -42,14 +40,11 @@ _MAX_RUNS = 64
 _LEAST_PARTS_PER_RUN = 4
 _FAN_IN = 8
 _OLD = "old"
-_KEEP_COUNTS = "keep_counts"
-"""The key of `Workflow.record` with the `PrepRequest.keep_counts` of the last fit or update."""
 
 
 def fit_as_asked(
     request: PrepRequest,
     workflow: Workflow,
-    inputs: Sequence[str],
     parts: Sequence[Part],
     runner: TaskRunner,
     folders: tuple[str, str],
@@ -58,11 +53,10 @@ def fit_as_asked(
 ) -> tuple[Workflow, dict[str, VocabularyReport]]:
     """Fit `workflow` on the parts, update it with them, or use it unchanged, as `request` says.
 
-    `inputs` are the names of the training files, which an update records. `folders` are the
-    workflow's output folder, and a folder for temporary files. Returns the workflow, whose
-    vocabularies are in its output folder, and a report on the vocabulary of each categorical
-    column. If the workflow is used unchanged, the reports have only names and cardinalities.
-    `memory` bounds the memory of each task.
+    `folders` are the workflow's output folder, and a folder for temporary files. Returns the
+    workflow, whose vocabularies are in its output folder, and a report on the vocabulary of each
+    categorical column. If the workflow is used unchanged, the reports have only names and
+    cardinalities. `memory` bounds the memory of each task.
     """
     folder, staging = folders
     # A saved workflow is copied, since workers may not see its folder.
@@ -72,36 +66,12 @@ def fit_as_asked(
             names, sizes = workflow.domains, workflow.cardinalities
             return workflow, {c: VocabularyReport(names.get(c, c), n) for c, n in sizes.items()}
     open_folder(f"{folder}/{CATEGORIES}").make()
-    kept = workflow.record.get(_KEEP_COUNTS, 0)
-    kept = kept if isinstance(kept, int) else 0
-    keep = request.keep_counts
-    if keep is None:
-        keep = kept if request.update else 0
-    fit = _Fit(parts, runner, f"{folder}/{CATEGORIES}", staging, on_progress, memory, keep)
+    fit = _Fit(parts, runner, f"{folder}/{CATEGORIES}", staging, on_progress, memory)
     workflow, reports = (fit.update if request.update else fit.fit)(workflow)
     by_name, domains = {report.name: report for report in reports}, workflow.domains
     learnt = {column: by_name[domains.get(column, column)] for column in workflow.categorical}
-    if keep != kept:  # so a record without the field is not changed if no counts are kept
-        workflow = workflow.with_record(**{_KEEP_COUNTS: keep})
-    if request.update:
-        new_ids = {column: report.new_ids for column, report in learnt.items()}
-        workflow = _with_update(workflow, inputs, sum(part.num_rows for part in parts), new_ids)
     workflow.save_document(folder)
     return workflow, learnt
-
-
-def _with_update(
-    workflow: Workflow, inputs: Sequence[str], rows: int, new_ids: Mapping[str, int]
-) -> Workflow:
-    before = workflow.record.get(UPDATES)
-    update = {
-        "inputs": list(inputs),
-        "rows": rows,
-        "new_ids": dict(new_ids),
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-    updates = [*(before if isinstance(before, list) else []), update]
-    return workflow.with_record(**{UPDATES: updates})
 
 
 @dataclass(frozen=True)
@@ -118,7 +88,6 @@ class _Fit:
     staging: str  # a folder for temporary counts, which workers see
     on_progress: ProgressCallback
     memory: MemoryPlan
-    keep_counts: int  # the number of values without an id whose counts are kept
 
     def fit(self, workflow: Workflow) -> tuple[Workflow, list[VocabularyReport]]:
         if workflow.by_time:
@@ -132,7 +101,7 @@ class _Fit:
             with self._states(units, counter) as (states, staging):
                 where = (self.runner, self.categories, staging, self.memory)
                 categorical = _counted(units, states, Categorify)
-                reports += fit_vocabularies(categorical, *where, self.keep_counts)
+                reports += fit_vocabularies(categorical, *where)
                 tables = iter(fit_tables(_counted(units, states, Encoding), *where))
             for unit, of_runs in zip(units, states, strict=True):
                 if isinstance(unit.operator, Encoding):
@@ -145,7 +114,7 @@ class _Fit:
     def update(self, workflow: Workflow) -> tuple[Workflow, list[VocabularyReport]]:
         """Write vocabularies that are updated with the values of the parts.
 
-        The old vocabularies, and the counts kept with them, are read from the staging folder.
+        The old vocabularies are read from the staging folder.
         Returns `workflow` itself, and a report on each vocabulary.
         """
         units = vocabulary_units(workflow)
@@ -153,7 +122,7 @@ class _Fit:
         with self._states(units, self._counter(len(units))) as (states, staging):
             counted = _counted(units, states, Categorify)
             where = (self.runner, self.categories, staging, self.memory)
-            return workflow, update_vocabularies(counted, *where, self.keep_counts, old)
+            return workflow, update_vocabularies(counted, *where, old)
 
     def _counter(self, num_units: int) -> PhaseCounter:
         """Return a counter of the tasks that read rows: one for each unit and run of parts.
@@ -190,7 +159,7 @@ class _Fit:
         ]
         rows = [sum(part.num_rows for part in run) for run in runs]
         results = self.runner.run(
-            "fit", _fit_run, tasks, lambda place, _: counter.add(place, rows[place // len(units)])
+            "fit", _fit_run, tasks, lambda place, _: counter.add(rows[place // len(units)])
         )
         yield [results[u :: len(units)] for u in range(len(units))], counts
         with_retries(open_folder(counts).remove, {"folder": counts}, RETRY_S)
@@ -230,5 +199,5 @@ def _fitted(unit: FitUnit, states: list[ColumnStates]) -> dict[str, Any]:
     return unit.group.by_column(learnt, unit.columns)
 
 
-def _merge(operator: FittedOperator, states: Sequence[ColumnStates]) -> ColumnStates:
+def _merge(operator: FittedByColumn, states: Sequence[ColumnStates]) -> ColumnStates:
     return {c: operator.merge(*(state[c] for state in states)) for c in states[0]}

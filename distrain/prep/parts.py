@@ -172,8 +172,9 @@ _SETTINGS: dict[str, Any] = {
 def readable_parquet(path: str, where: dict[str, object] | None = None) -> Iterator[Any]:
     """Context manager that yields an open `pq.ParquetFile`, local or remote.
 
-    Errors of Arrow and of the operating system become a `DataError` that names the file, with the
-    further entries `where`. This includes all such errors in the block, so only read in it.
+    Errors of Arrow and of the operating system, and missing columns (`KeyError`), become a
+    `DataError` that names the file, with the further entries `where`. This includes all such errors
+    in the block, so only read in it.
     """
     place = {"file": path, **(where or {})}
     try:
@@ -186,7 +187,7 @@ def readable_parquet(path: str, where: dict[str, object] | None = None) -> Itera
                 pq.ParquetFile(handle, **_SETTINGS) as file,
             ):
                 yield file
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError, KeyError) as error:
         raise DataError(
             "the parquet file cannot be read",
             where={**place, "cause": first_line(error)},

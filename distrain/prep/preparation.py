@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distrain.errors import DataError, InputError
+from distrain.jobs.spec.paths import absolute
 from distrain.prep.column_group import INTEGERS, LISTS_OF, NUMBERS, TEXTS
 from distrain.prep.counting.vocabularies import VocabularyReport
 from distrain.prep.features.config import FEATURES_FILE, FeatureConfig
@@ -48,11 +49,10 @@ from distrain.prep.request import PrepRequest, PrepResult, SplitReport, output_s
 from distrain.prep.result_warnings import warnings_of
 from distrain.prep.saved_vocabulary import SavedVocabulary
 from distrain.prep.transforming import split_report, transform_part
-from distrain.prep.updates.column_drift import Drifted, Shares, drifted_columns, learnt_before
 from distrain.prep.updates.raw_files import with_raw_files
 from distrain.prep.vocabulary import CATEGORIES
 from distrain.prep.workers import TaskRunner, check_shared
-from distrain.prep.workflow import FORM, HOLDS, Workflow, criteo_workflow
+from distrain.prep.workflow import FORM, HOLDS, RAW_FILES, Workflow, criteo_workflow
 from distrain.schema.column import Tags
 from distrain.schema.criteo import LABEL
 from distrain.storage.folder import open_folder
@@ -188,15 +188,16 @@ class _Run:
             read = self._read([*log_files, *files, *valid_files])
         read, before = read.without({file.path for file in log_files})
         train_parts, valid_parts = self._split(read, {file.path for file in valid_files})
-        again = learnt_before(self._workflow, [file.path for file in files])
+        known = self._workflow.record.get(RAW_FILES, {}).get("train", {})
+        again = [file.path for file in files if absolute(file.path) in known]
         with self._timed("fit"):
-            reports = self._fit(train_parts, files)
+            reports = self._fit(train_parts)
         cardinalities = {name: report.cardinality for name, report in reports.items()}
         sizes = {report.name: report.cardinality for report in reports.values()}
         with self._timed("write"):
             train, valid = self._write(sizes, before, train_parts, valid_parts)
         self._refuse_no_ones(train)
-        drifted = self._compare(train, valid, files, valid_files)
+        self._save_record(files, valid_files)
         self._save_schema(cardinalities)
         self._seconds["total"] = round(time.perf_counter() - started, 3)
         result = PrepResult(
@@ -208,11 +209,8 @@ class _Run:
             tuple(file.path for file in files),
             tuple(file.path for file in valid_files),
             self._seconds,
-            drifted,
             {c: report.new_ids for c, report in reports.items()} if self._request.update else None,
-            {c: report.kept_counts for c, report in reports.items() if report.kept_counts},
-            sum({report.name: report.kept_bytes for report in reports.values()}.values()),
-            again if self._request.update else (),
+            tuple(again) if self._request.update else (),
             read.unlabelled,
             kept_names(self._request.keep, self._names),
         )
@@ -263,16 +261,13 @@ class _Run:
             )
         return train, valid
 
-    def _fit(
-        self, parts: Sequence[Part], files: Sequence[InputFile]
-    ) -> dict[str, VocabularyReport]:
+    def _fit(self, parts: Sequence[Part]) -> dict[str, VocabularyReport]:
         if self._request.features is not None:  # saved for later rows, which are not split
             features = self._request.features.without_split()
             features.save(f"{self._folder}/workflow/{FEATURES_FILE}")
         self._workflow, reports = fit_as_asked(
             self._request,
             self._workflow,
-            [file.path for file in files],
             parts,
             self._runner,
             (f"{self._folder}/workflow", self._staging),
@@ -318,7 +313,7 @@ class _Run:
                 )
         counter = PhaseCounter("write", len(tasks), self._on_progress)
         written = self._runner.run(
-            "write", transform_part, tasks, lambda place, part: counter.add(place, part.num_rows)
+            "write", transform_part, tasks, lambda _, part: counter.add(part.num_rows)
         )
         for column in written[0].list_lengths:
             lengths = [part.list_lengths[column] for part in written]
@@ -355,35 +350,15 @@ class _Run:
                 hint="A model cannot learn from these: check the target and the split.",
             )
 
-    def _compare(
-        self,
-        train: SplitReport,
-        valid: SplitReport | None,
-        files: Sequence[InputFile],
-        valid_files: Sequence[InputFile],
-    ) -> tuple[Drifted, ...]:
-        """Return the columns that have drifted from the rows on which the workflow was fitted.
-
-        A new workflow first records the shares of its training rows, so only validation rows are
-        compared with it. A new or updated workflow also records its input files.
-        """
-        is_new = self._request.saved_workflow is None
-        if is_new or self._request.update:
-            self._workflow = with_raw_files(self._workflow, train=files, valid=valid_files)
-            self._workflow.save_document(f"{self._folder}/workflow")
-        if is_new:
-            shares = Shares(train.num_rows, train.missing_share, train.unknown_share)
-            fitted = shares.kept_in(self._workflow, [file.path for file in files])
-            self._workflow = fitted.with_record(**{HOLDS: self._holds(), FORM: self._form})
-            self._workflow.save_document(f"{self._folder}/workflow")
-        drifted = []
-        for split, report in (("train", None if is_new else train), ("valid", valid)):
-            if report is not None:
-                shares_now = Shares(report.num_rows, report.missing_share, report.unknown_share)
-                drifted += drifted_columns(
-                    split, self._workflow, shares_now, report.mean_shift, self._request.drift
-                )
-        return tuple(drifted)
+    def _save_record(self, files: Sequence[InputFile], valid_files: Sequence[InputFile]) -> None:
+        """Save facts about the rows on which the workflow was fitted or updated, if it was."""
+        if self._request.saved_workflow is not None and not self._request.update:
+            return
+        self._workflow = with_raw_files(self._workflow, train=files, valid=valid_files)
+        if self._request.saved_workflow is None:
+            facts = {HOLDS: self._holds(), FORM: self._form}
+            self._workflow = self._workflow.with_record(**facts)
+        self._workflow.save_document(f"{self._folder}/workflow")
 
     def _holds(self) -> dict[str, str]:
         items = dict.fromkeys(self._workflow.columns, NUMBERS)

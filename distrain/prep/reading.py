@@ -15,7 +15,7 @@ Rows of parquet whose columns are used unchanged are read in place.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,20 +26,18 @@ import pyarrow as pa
 from distrain.errors import DataError, InputError
 from distrain.prep.bad_lines import BadLineTally
 from distrain.prep.features.config import FEATURES_FILE, FeatureConfig
-from distrain.prep.features.document import HashSplit
 from distrain.prep.features.file_checks import looked_at, same_in_all, table_file_of
 from distrain.prep.features.inference.infer import rows_of
 from distrain.prep.features.joins import side_tables
-from distrain.prep.features.rows import FEWEST_HASHED
 from distrain.prep.features.staging import Staged, StagingTask, stage_rows
 from distrain.prep.features.table_file import TableFile
 from distrain.prep.parts import Part, parts_of_row_groups
-from distrain.prep.progress import PhaseCounter, ProgressCallback, TaskSize, bytes_of_tasks
+from distrain.prep.progress import PhaseCounter, ProgressCallback
 from distrain.prep.raw_lines import TextLayout
 from distrain.prep.request import PrepRequest
 from distrain.prep.text_files.byte_ranges import plan_ranges
 from distrain.prep.workers import TaskRunner
-from distrain.prep.workflow import FITTED_ON, Workflow
+from distrain.prep.workflow import RAW_FILES, Workflow
 from distrain.storage.folder import open_folder
 from distrain.storage.inputs import InputFile, list_inputs
 from distrain.storage.retrying import RETRY_S, with_retries
@@ -185,8 +183,7 @@ def read_inputs(
     """Inspect all files, and stage their rows in input order in `staging`, a folder or a URL.
 
     Returns the staged rows. Raises a `DataError` if a file cannot be used, if a fit finds only
-    binary labels of 0 or too few values for a split by hash, or if the document's split leaves no
-    training or no validation rows.
+    binary labels of 0, or if the document's split leaves no training or no validation rows.
     """
     sides = side_tables(features.document.joins)
     tables = looked_at(files, features, sides, runner)
@@ -201,7 +198,6 @@ def read_inputs(
         types = _types_for_all([of for _, of in of_files], workflow.domains) | reading["holds"]
         reading["holds"] = types
     lists = frozenset(name for name, shape in shapes.items() if shape == "lists")
-    digests = tuple(side.digest for side in sides)
     staged: list[list[Staged]] = [[] for _ in tables]
     tasks: list[tuple[int, StagingTask]] = []
     for number, (file, pieces) in enumerate(zip(tables, _pieces(tables, request), strict=True)):
@@ -219,24 +215,30 @@ def read_inputs(
                     request.skip_bad_lines,
                     request.block_bytes,
                     f"{staging}/{number:05d}-{place:05d}",
-                    digests,
                     **reading,
                 ),
             )
             for place, rows in enumerate(pieces)
         ]
-    count = _counter(files, staged, tasks, on_progress)
-    results = runner.run("read", stage_rows, [(task,) for _, task in tasks], count)
+    in_place = [of_file[0] for of_file in staged if of_file]
+    counter = PhaseCounter("read", len(tasks) + len(in_place), on_progress)
+    for of_file in in_place:  # without staging, files count as read at once
+        counter.add(_num_rows(of_file.parts))
+    results = runner.run(
+        "read",
+        stage_rows,
+        [(task,) for _, task in tasks],
+        lambda _, done: counter.add(_num_rows(done.all_parts)),
+    )
     for (number, _), result in zip(tasks, results, strict=True):
         staged[number].append(result)
     read = _joined(tables, staged, types)
     num_ones = sum(result.num_ones for result in results)
     is_binary = features.document.target.kind == "binary"
     num_rows = read.num_rows + _num_rows(read.valid_parts or ())
-    if request.saved_workflow is None and num_rows:
-        if is_binary and not features.as_is and num_ones == 0:
-            raise _no_ones(features, tables[0], num_rows)
-        _check_hashes(features, frozenset[int]().union(*(result.hashes for result in results)))
+    is_fit = request.saved_workflow is None
+    if is_fit and num_rows and is_binary and not features.as_is and num_ones == 0:
+        raise _no_ones(features, tables[0], num_rows)
     return _split_by_values(read, features)
 
 
@@ -261,27 +263,6 @@ def _pieces(files: Sequence[TableFile], request: PrepRequest) -> list[Sequence[A
         else parts_of_row_groups(file.path, file.row_groups, request.part_rows)
         for file in files
     ]
-
-
-def _counter(
-    files: Sequence[InputFile],
-    in_place: Sequence[Sequence[Staged]],
-    tasks: Sequence[tuple[int, StagingTask]],
-    on_progress: ProgressCallback,
-) -> Callable[[int, Staged], None]:
-    """Return a function that counts a finished task for the progress, given its index and result.
-
-    Files that are read in place, without staging, count as finished at once.
-    """
-    in_place_files = [
-        (file, of_file[0]) for file, of_file in zip(files, in_place, strict=True) if of_file
-    ]
-    sizes = [TaskSize(files[n].path, files[n].size_bytes, task.rows) for n, task in tasks]
-    sizes += [TaskSize(file.path, file.size_bytes, None) for file, _ in in_place_files]
-    counter = PhaseCounter("read", len(sizes), on_progress, bytes_of_tasks(sizes))
-    for place, (_, staged) in enumerate(in_place_files, len(tasks)):
-        counter.add(place, _num_rows(staged.parts))
-    return lambda place, staged: counter.add(place, _num_rows(staged.all_parts))
 
 
 def form_of(file: TableFile) -> str:
@@ -338,21 +319,6 @@ def _no_ones(features: FeatureConfig, file: TableFile, num_rows: int) -> DataErr
     )
 
 
-def _check_hashes(features: FeatureConfig, hashes: frozenset[int]) -> None:
-    """Raise a `DataError` if a split by hash has fewer than `FEWEST_HASHED` different values.
-
-    `hashes` are hashes of the split column's values; unequal hashes show different values.
-    """
-    split = features.document.split
-    if isinstance(split, HashSplit) and len(hashes) < FEWEST_HASHED:
-        raise DataError(
-            f"a split by hash needs {FEWEST_HASHED} different values or more",
-            where={"column": split.column, "different values": len(hashes)},
-            hint="Their rows could not be divided by share: set split to another column, or to "
-            "{by: fraction, last: 0.1}.",
-        )
-
-
 def _split_by_values(read: ReadInputs, features: FeatureConfig) -> ReadInputs:
     """Check the split of rows by values, and return the inputs with `valid_parts` set accordingly.
 
@@ -406,7 +372,7 @@ def first_rows(
 
 
 def _fitted_file(workflow: Workflow) -> InputFile:
-    known = workflow.record.get(FITTED_ON, {}).get("inputs", ())
+    known = list(workflow.record.get(RAW_FILES, {}).get("train", {}))
     for path in known:
         with suppress(DataError):
             return list_inputs(path)[0]

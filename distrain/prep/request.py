@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ from distrain.errors import InputError
 from distrain.prep.bad_lines import BadLineTally
 from distrain.prep.features.config import FeatureConfig
 from distrain.prep.raw_lines import TextLayout
-from distrain.prep.updates.column_drift import DriftBounds, Drifted
 from distrain.prep.workflow import Workflow
 from distrain.schema.column import ColumnSchema, Tags
 from distrain.schema.criteo import LABEL
@@ -54,10 +53,6 @@ class PrepRequest:
     # Whether to add the training rows' values to the saved workflow's vocabularies. Known values
     # keep their ids, new values get the next ids. Nothing else is fitted again.
     update: bool = False
-    # The approximate maximum number of values without an id whose counts are kept with a column's
-    # vocabulary, so that an update adds to them; 0 keeps none. `None` means 0 for a fit, and the
-    # saved workflow's number for an update.
-    keep_counts: int | None = None
     unlabeled: bool = False  # whether the rows have no target; if they have, it is not read
     # The input's columns to write besides the features, unchanged; a column with the name of a
     # feature becomes `raw_NAME`. If `keep` or `unlabeled` is set, the columns `file` and
@@ -71,8 +66,6 @@ class PrepRequest:
     block_bytes: int = BLOCK_BYTES  # bytes of text per task
     embedding_dim: int | None = None  # written to the schema of each categorical column
     overwrite: bool = False  # whether `out` may exist already, and is then replaced
-    # bounds above which a column counts as drifted from the rows that the workflow was fitted on
-    drift: DriftBounds = field(default_factory=DriftBounds)
     # the folder or URL of temporary rows and counts, which all workers must see; `None`: inside the
     # unfinished output
     staging: Path | str | None = None
@@ -109,10 +102,6 @@ class PrepRequest:
             "update needs a saved workflow": self.update and self.saved_workflow is None,
             "unlabeled rows need a saved workflow, and cannot update it": self.unlabeled
             and (self.saved_workflow is None or self.update),
-            "keep_counts is for a fit or an update": self.keep_counts is not None
-            and self.saved_workflow is not None
-            and not self.update,
-            f"keep_counts {self.keep_counts} is below 0": (self.keep_counts or 0) < 0,
             "name a workflow or features, not both": self.workflow is not None
             and self.features is not None,
             "the features document has a split: leave out valid, valid_fraction and valid_rows": (
@@ -154,9 +143,6 @@ class SplitReport:
     missing_share: dict[str, float]  # by column, the share of the input's values that were missing
     # by categorical column, the share of non-missing values (or items of lists) without an id
     unknown_share: dict[str, float]
-    # by normalised column, the difference of its mean from the fitted one, in fitted standard
-    # deviations
-    mean_shift: dict[str, float]
     # by continuous column: minimum and maximum, if float32 has few distinct values between them
     coarse: dict[str, tuple[float, float]]
     sources: tuple[str, ...] = ()  # the input file of each written file, in the order of names
@@ -174,14 +160,8 @@ class PrepResult:
     inputs: tuple[str, ...]  # the training files
     valid_inputs: tuple[str, ...]  # the validation files, if named
     seconds: dict[str, float]  # by phase: `read`, `fit`, `write`, `total`
-    # columns that differ from the rows that the workflow was fitted on: in validation rows; with a
-    # saved workflow, also in training rows
-    drifted: tuple[Drifted, ...] = ()
     # with `update`, the number of new ids, by categorical column
     new_ids: dict[str, int] | None = None
-    # the number of values without an id whose counts are kept, by categorical column
-    kept_counts: dict[str, int] = field(default_factory=dict)
-    kept_bytes: int = 0  # the size of the files with these counts
     # with `update`, the inputs at the path of a file on which the workflow was fitted or updated
     # before: their values are now counted twice
     learnt_before: tuple[str, ...] = ()
@@ -200,7 +180,6 @@ class PrepResult:
         splits = {"train": self.train, "valid": self.valid}
         written = {name: split for name, split in splits.items() if split}
         learnt = {} if self.new_ids is None else {"new_ids": self.new_ids}
-        kept = {"values": self.kept_counts, "bytes": self.kept_bytes}
         return {
             "version": 1,
             "inputs": list(self.inputs),
@@ -226,10 +205,8 @@ class PrepResult:
             },
             "missing_share": {name: split.missing_share for name, split in written.items()},
             "unknown_share": {name: split.unknown_share for name, split in written.items()},
-            "drifted": [asdict(one) for one in self.drifted],
             "cardinalities": self.cardinalities,
             **learnt,
-            **({"kept_counts": kept} if self.kept_counts else {}),
             "warnings": list(self.warnings),
             "seconds": self.seconds,
         }

@@ -9,10 +9,7 @@ from typing import NoReturn
 import pyarrow as pa
 
 from distrain.errors import DataError
-from distrain.prep.counting.vocabularies import kept_file
 from distrain.prep.vocabulary import Vocabulary, copy_file, read_footer, read_meta
-from distrain.storage.folder import open_folder
-from distrain.storage.retrying import RETRY_S, with_retries
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -63,7 +60,7 @@ class SavedVocabulary(Vocabulary):
         )
 
     def save(self, folder: Path | str, column: str) -> None:
-        """Copy the vocabulary's files, and the counts kept with it, to another folder or URL.
+        """Copy the vocabulary's files to another folder or URL.
 
         Raises:
             DataError: A file cannot be read, or another process has replaced the vocabulary since
@@ -71,11 +68,8 @@ class SavedVocabulary(Vocabulary):
             OutputError: A copy cannot be written.
             Unavailable: The storage does not answer.
         """
-        files = with_retries(open_folder(self.folder).files, {"folder": self.folder}, RETRY_S)
-        kept = kept_file(column)
-        for file in (f"unique.{column}.parquet", f"meta.{column}.parquet", kept):
-            if file != kept or file in files:
-                copy_file(f"{self.folder}/{file}", f"{folder}/{file}")
+        for file in (f"unique.{column}.parquet", f"meta.{column}.parquet"):
+            copy_file(f"{self.folder}/{file}", f"{folder}/{file}")
         if SavedVocabulary.look_at(str(folder), column).cardinality != self.cardinality:
             raise DataError(
                 "the saved workflow was replaced while it was in use",

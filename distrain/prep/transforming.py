@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 
 from distrain.errors import DataError
 from distrain.prep.column_group import LISTS_OF
+from distrain.prep.column_statistics import ColumnStatistics, seen_in
 from distrain.prep.features.config import FeatureConfig
 from distrain.prep.features.document import FeatureDocument
-from distrain.prep.features.file_checks import rows_in_memory, table_file_of
-from distrain.prep.features.joins import side_tables
+from distrain.prep.features.file_checks import rows_in_memory
 from distrain.prep.features.rows import window_numbers
 from distrain.prep.features.staging import StagingTask, staged_rows
 from distrain.prep.features.table_file import TableFile
@@ -35,7 +35,6 @@ from distrain.prep.raw_lines import RAW_COLUMNS, TextLayout, with_words_as_numbe
 from distrain.prep.reading import saved_features
 from distrain.prep.request import SplitReport
 from distrain.prep.saved_vocabulary import SavedVocabulary
-from distrain.prep.updates.column_drift import ColumnStatistics, seen_in
 from distrain.prep.vocabulary import CATEGORIES, WORKFLOW_FILE
 from distrain.prep.workflow import HOLDS, Workflow
 from distrain.schema.criteo import LABEL
@@ -153,11 +152,8 @@ def _transformed(table: pa.Table, workflow: Workflow, document: FeatureDocument 
 class RawTables:
     """Applies a saved workflow to raw rows, without a cluster.
 
-    The result equals that of `prepare` if each prepared row depends only on its raw row: see
-    `check_rows_alone` (for training) and `needs_other_rows`.
-
-    Rows come from row groups of parquet, or from tables in memory. Thread-safe. The vocabularies
-    are indexed when the first rows are prepared.
+    The result equals that of `prepare` if each prepared row depends only on its raw row (see
+    `needs_other_rows`). Thread-safe. The vocabularies are indexed when the first rows are prepared.
 
     Args:
         folder: The folder or URL of the workflow.
@@ -176,7 +172,6 @@ class RawTables:
         )
         self.features = replace(features, unlabeled=not labeled)
         self._document = None if self.features.as_is else self.features.document
-        self._files: dict[str | None, TableFile] = {}  # by file identity
         self._loaded: Workflow | None = None
         self._lock = threading.Lock()
 
@@ -191,76 +186,14 @@ class RawTables:
         windows = self._labeled and self._document and self._document.windows
         return "windows of" if windows else None
 
-    def check_rows_alone(self) -> None:
-        """Raise a `DataError` if the workflow has target means, histories or windows.
-
-        It then cannot prepare training rows one by one.
-        """
-        if self.workflow.labelled:
-            raise DataError(
-                "the workflow has target means, which differ for training rows",
-                where={"workflow": self._folder, "columns": ", ".join(self.workflow.labelled)},
-                hint="Prepare the rows with `distrain prep RAW --config features.yaml --out DIR`, "
-                "and train on DIR/train without data.workflow.",
-            )
-        if self.needs_other_rows is not None:
-            raise DataError(
-                f"the workflow makes {self.needs_other_rows} rows, which need all rows",
-                where={"workflow": self._folder},
-                hint="Prepare the rows with `distrain prep RAW --workflow W --out DIR`, and train "
-                "on DIR/train without data.workflow.",
-            )
-
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of prepared rows."""
         return _columns_of(self.workflow, self._document, self._labeled)
 
-    def columns_in(self, path: str) -> list[str]:
-        """Return the columns to read from a parquet file.
-
-        Raises a `DataError` if columns are missing or the file is text.
-        """
-        return [name for name in self._inputs if name in self._file(path).types]
-
     @property
     def _inputs(self) -> tuple[str, ...]:
         return self.columns if self._document is None else self.features.inputs
-
-    def _file(self, path: str) -> TableFile:
-        key = path if is_remote(path) else file_identity(path)
-        if key not in self._files:
-            file = table_file_of(path, self.features)
-            if file.is_text:
-                raise DataError(
-                    "raw training rows are read from parquet, but this is text",
-                    where={"file": path},
-                    hint="Prepare it with `distrain prep`, or write it as parquet.",
-                )
-            if self.features.as_is:
-                self.workflow.check_category_types(file.category_types(self.features))
-            self._files[key] = file
-        return self._files[key]
-
-    def prepared(self, table: pa.Table, path: str, row_group: int, first_row: int = 0) -> pa.Table:
-        """Return the rows as `prepare` writes them, in their order.
-
-        Args:
-            table: Rows of a row group, with the columns `columns_in(path)`.
-            path: The parquet file of the rows.
-            row_group: The index of the row group in the file.
-            first_row: The index, in the row group, of the first of these rows.
-
-        Raises:
-            DataError: A value cannot be used; the error names file, row and column.
-        """
-        file = self._file(path)
-        first_row += sum(file.row_groups[:row_group])
-        part = Part(path, (row_group,), table.num_rows, path, first_row=first_row)
-        with located(part):
-            if self._document is not None:
-                table = staged_rows(table, self._task(file, part))
-            return self._transformed(table)
 
     def of_rows(self, table: pa.Table, name: str) -> pa.Table:
         """Return rows in memory as `prepare` writes them.
@@ -283,7 +216,7 @@ class RawTables:
             self.workflow.check_category_types(file.category_types(self.features))
         if self._document is not None:
             part = Part(name, (0,), table.num_rows, name)
-            table = staged_rows(table, self._task(file, part), may_drop=True)
+            table = staged_rows(table, self._task(file, part))
         return self._transformed(table)
 
     def _transformed(self, table: pa.Table) -> pa.Table:
@@ -295,10 +228,8 @@ class RawTables:
         fitted = {name: "lists" for name, kind in holds if kind.startswith(LISTS_OF)}
         shapes = fitted | file.shapes(self.features)
         lists = frozenset(name for name, shape in shapes.items() if shape == "lists")
-        sides = side_tables(self.features.document.joins)
-        digests = tuple(side.digest for side in sides)
         return StagingTask(
-            *(file, part, self.features, lists, False, 0, "", digests),
+            *(file, part, self.features, lists, False, 0, ""),
             **self.workflow.reading(self.features.document.format.null_values),
         )
 
@@ -346,7 +277,6 @@ def split_report(written: Sequence[WrittenPart]) -> SplitReport:
         sum(ones) if ones else None,
         shares,
         seen.unknown_share(),
-        seen.mean_shifts(),
         seen.coarse(),
         sources,
     )

@@ -29,12 +29,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from distrain.errors import DataError
+from distrain.prep.parts import readable_parquet, write_parquet
 from distrain.prep.steps import FIRST_OOV_ID, NULL_ID, bucket_of, keys_of
 from distrain.storage.inputs import open_input
-from distrain.storage.os_errors import reading_hint
 from distrain.storage.outputs import atomic_file
-from distrain.storage.retrying import RETRY_S, first_line
-from distrain.storage.urls import is_remote
+from distrain.storage.retrying import RETRY_S
 
 PAD_ID = 0
 WORKFLOW_FILE = "workflow.json"
@@ -144,9 +143,9 @@ class Vocabulary:
 
     def save(self, folder: Path | str, column: str) -> None:
         """Write `unique.COLUMN.parquet` and `meta.COLUMN.parquet` to a folder or a URL."""
-        with VocabularyWriter.in_folder(folder, column, self.values.type) as writer:
+        with VocabularyWriter.open(folder, column, self.values.type) as writer:
             writer.write(self.values, self.counts)
-            writer.write_meta(MetaCounts(self.num_oov, self.nulls_observed, self.oov_observed))
+            writer.write_meta(self.num_oov, self.nulls_observed, self.oov_observed)
 
     @classmethod
     def load(cls, folder: Path | str, column: str) -> Vocabulary:
@@ -156,8 +155,8 @@ class Vocabulary:
         """
         meta = read_meta(folder, column)
         file = f"{folder}/unique.{column}.parquet"
-        with readable(file):
-            unique = read_table(file).combine_chunks()
+        with readable_parquet(file) as parquet:
+            unique = parquet.read().combine_chunks()
             vocabulary = cls(
                 unique[column].combine_chunks(),
                 unique[f"{column}_size"].combine_chunks(),
@@ -174,15 +173,6 @@ class Vocabulary:
         return vocabulary
 
 
-@dataclass(frozen=True)
-class MetaCounts:
-    """The counts of a vocabulary's file `meta.COLUMN.parquet`."""
-
-    num_oov: int  # the number of out-of-vocabulary ids
-    nulls_observed: int  # number of missing training values
-    oov_observed: int  # number of training values that were not kept
-
-
 class RowGroupWriter:
     """Writes rows to a parquet file, piece by piece.
 
@@ -195,7 +185,6 @@ class RowGroupWriter:
         self._num_rows = num_rows
         self._waiting = to.schema.empty_table()
         self._has_row_groups = False
-        self.size_bytes = 0
 
     @classmethod
     @contextmanager
@@ -204,13 +193,14 @@ class RowGroupWriter:
 
         Raises `OutputError` if the file cannot be written.
         """
-        with atomic_file(file, make_folder=False, sync=False) as partial:
-            with pq.ParquetWriter(partial, schema, compression="zstd") as to:
-                writer = cls(to, num_rows)
-                yield writer
-                if writer._waiting.num_rows or not writer._has_row_groups:
-                    writer._write_row_group(writer._waiting)
-            writer.size_bytes = partial.stat().st_size
+        with (
+            atomic_file(file, make_folder=False, sync=False) as partial,
+            pq.ParquetWriter(partial, schema, compression="zstd") as to,
+        ):
+            writer = cls(to, num_rows)
+            yield writer
+            if writer._waiting.num_rows or not writer._has_row_groups:
+                writer._write_row_group(writer._waiting)
 
     def write(self, rows: pa.Table) -> None:
         """Add rows, and write full row groups; the other rows are written later or at the end."""
@@ -225,69 +215,54 @@ class RowGroupWriter:
         self._to.write_table(rows.combine_chunks(), row_group_size=self._num_rows)
 
 
-class CountsWriter:
-    """Writes values and their counts to a parquet file, piece by piece.
+class VocabularyWriter:
+    """Writes a vocabulary's values with their counts, in id order, piece by piece.
 
     The file has the columns `COLUMN` (the values) and `COLUMN_size` (the counts).
     """
 
-    def __init__(self, schema: pa.Schema, to: RowGroupWriter):
+    def __init__(self, schema: pa.Schema, to: RowGroupWriter, meta: str):
         self._schema = schema
         self._to = to
+        self._meta = meta
         self.value_type = schema.types[0]
         self.num_values = 0
         self.num_observed = 0
 
-    @property
-    def size_bytes(self) -> int:
-        """The size of the file; 0 before it is complete."""
-        return self._to.size_bytes
-
     @classmethod
     @contextmanager
-    def open(cls, file: str, column: str, value_type: pa.DataType) -> Iterator[Self]:
-        """Context manager that yields a writer of a new file; on success, the file appears.
+    def open(cls, folder: Path | str, column: str, value_type: pa.DataType) -> Iterator[Self]:
+        """Context manager that yields a writer of a new `unique.COLUMN.parquet`.
 
-        Raises `OutputError` if the file cannot be written.
+        The file appears on success. Raises `OutputError` if the file cannot be written.
         """
         schema = pa.schema([(column, value_type), (f"{column}_size", pa.int64())])
+        file = f"{folder}/unique.{column}.parquet"
         with RowGroupWriter.open(file, schema, ROW_GROUP_VALUES) as to:
-            yield cls(schema, to)
+            yield cls(schema, to, f"{folder}/meta.{column}.parquet")
 
     def write(self, values: pa.Array, counts: pa.Array) -> None:
         self.num_values += len(values)
         self.num_observed += pc.sum(counts).as_py() or 0
         self._to.write(pa.table([values, counts], schema=self._schema))
 
+    def write_meta(self, num_oov: int, nulls_observed: int, oov_observed: int) -> None:
+        """Write `meta.COLUMN.parquet`, when all values are written.
 
-class VocabularyWriter(CountsWriter):
-    """Writes a vocabulary's values with their counts, in id order."""
-
-    _meta = ""
-
-    @classmethod
-    @contextmanager
-    def in_folder(
-        cls, folder: Path | str, column: str, value_type: pa.DataType
-    ) -> Iterator[VocabularyWriter]:
-        """Context manager that yields a writer of a new `unique.COLUMN.parquet`.
-
-        The file appears on success. Raises `OutputError` if the file cannot be written.
+        Args:
+            num_oov: The number of out-of-vocabulary ids.
+            nulls_observed: The number of missing training values.
+            oov_observed: The number of training values without an id.
         """
-        with cls.open(f"{folder}/unique.{column}.parquet", column, value_type) as writer:
-            writer._meta = f"{folder}/meta.{column}.parquet"
-            yield writer
-
-    def write_meta(self, counts: MetaCounts) -> None:
         meta = pa.table(
             {
                 "kind": _KINDS,
-                "offset": [PAD_ID, NULL_ID, FIRST_OOV_ID, FIRST_OOV_ID + counts.num_oov],
-                "num_indices": [1, 1, counts.num_oov, self.num_values],
-                "num_observed": [0, counts.nulls_observed, counts.oov_observed, self.num_observed],
+                "offset": [PAD_ID, NULL_ID, FIRST_OOV_ID, FIRST_OOV_ID + num_oov],
+                "num_indices": [1, 1, num_oov, self.num_values],
+                "num_observed": [0, nulls_observed, oov_observed, self.num_observed],
             }
         )
-        write_table(meta, self._meta)
+        write_parquet(meta, self._meta)
 
 
 def check_cardinality(cardinality: int) -> None:
@@ -305,8 +280,8 @@ def read_meta(folder: Path | str, column: str) -> dict[str, dict[str, int]]:
     read.
     """
     file = f"{folder}/meta.{column}.parquet"
-    with readable(file):
-        meta = {row["kind"]: row for row in read_table(file).to_pylist()}
+    with readable_parquet(file) as parquet:
+        meta = {row["kind"]: row for row in parquet.read().to_pylist()}
         for kind in _KINDS[1:]:
             meta[kind]["num_indices"], meta[kind]["num_observed"]
     return meta
@@ -318,31 +293,20 @@ def read_footer(folder: Path | str, column: str) -> tuple[pa.Schema, int]:
     Raises a `DataError` if the file cannot be read, `Unavailable` if the storage does not answer.
     """
     path = f"{folder}/unique.{column}.parquet"
-    with (
-        readable(path),
-        open_input(path, retry_s=RETRY_S) as handle,
-        pq.ParquetFile(handle) as file,
-    ):
+    with readable_parquet(path) as file:
         schema: pa.Schema = file.schema_arrow
         schema.field(column), schema.field(f"{column}_size")
         return schema, int(file.metadata.num_rows)
 
 
-def read_batches(
-    folder: Path | str, column: str, most: int, prefix: str = "unique"
-) -> Iterator[tuple[pa.Array, pa.Array]]:
-    """Yield the values and counts of `PREFIX.COLUMN.parquet` in order, at most `most` at a time.
+def read_batches(folder: Path | str, column: str, most: int) -> Iterator[tuple[pa.Array, pa.Array]]:
+    """Yield the values and counts of `unique.COLUMN.parquet`, at most `most` at a time.
 
-    In `unique.COLUMN.parquet`, they are in the order of the ids. An empty file gives one empty
-    batch. Raises a `DataError` if the file cannot be read, and `Unavailable` if the storage does
-    not answer.
+    They are in the order of the ids. An empty file gives one empty batch. Raises a `DataError` if
+    the file cannot be read, and `Unavailable` if the storage does not answer.
     """
-    path = f"{folder}/{prefix}.{column}.parquet"
-    with (
-        readable(path),
-        open_input(path, retry_s=RETRY_S) as handle,
-        pq.ParquetFile(handle) as file,
-    ):
+    path = f"{folder}/unique.{column}.parquet"
+    with readable_parquet(path) as file:
         columns = [column, f"{column}_size"]
         empty = True
         for batch in file.iter_batches(most, columns=columns, use_threads=False):
@@ -356,40 +320,6 @@ def read_batches(
 def one_array(column: pa.ChunkedArray) -> pa.Array:
     """Return a column as one array; copies it only if it has several chunks."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-
-
-@contextmanager
-def readable(file: str) -> Iterator[None]:
-    """Context manager that converts errors of reading saved categories to a `DataError`.
-
-    It converts every `OSError`, `KeyError` and `ArrowInvalid` of the block, so only read in it.
-    """
-    try:
-        yield
-    except (OSError, KeyError, pa.ArrowInvalid) as error:
-        raise DataError(
-            "the saved categories cannot be read",
-            where={"file": file, "cause": first_line(error)},
-            hint=reading_hint(error, "Save the workflow again with `distrain prep`."),
-        ) from None
-
-
-def write_table(table: pa.Table, file: str, **settings: Any) -> None:
-    """Write a parquet file, which appears when it is complete; `settings` are those of pyarrow."""
-    with atomic_file(file, make_folder=False, sync=False) as partial:
-        pq.write_table(table, partial, **settings)
-
-
-def read_table(file: str) -> pa.Table:
-    """Return the rows of a parquet file; `file` is a path or a URL.
-
-    Reading from a URL is retried for `RETRY_S`. Errors of pyarrow and of the storage are raised
-    unchanged; `readable` converts most of them.
-    """
-    if not is_remote(file):
-        return pq.read_table(file)
-    with open_input(file, retry_s=RETRY_S) as handle:
-        return pq.read_table(handle)
 
 
 def copy_file(source: str, target: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -30,7 +30,7 @@ from distrain.prep.operators.categorify import Categorify, category_type
 from distrain.prep.operators.encodings import Encoding
 from distrain.prep.operators.history import History
 from distrain.prep.operators.numbers import Clip, FillMissing, LogOp, Normalize
-from distrain.prep.operators.operator import FittedOperator, takes_of
+from distrain.prep.operators.operator import FittedByColumn, takes_of
 from distrain.prep.operators.value_table import ValueTable
 from distrain.prep.vocabulary import CATEGORIES, WORKFLOW_FILE, Vocabulary, is_text, mistake_of_name
 from distrain.schema.criteo import CATEGORICAL, CONTINUOUS, LABEL
@@ -42,13 +42,11 @@ VERSION = 1
 _OWN_KEYS = ("version", "groups", "history")
 HOLDS = "holds"
 FORM = "form"
-FITTED_ON = "fitted_on"
 RAW_FILES = "raw_files"
 """Keys of `Workflow.record`, with facts about the rows on which the workflow was fitted.
 
 `HOLDS`: the kind (`kind_of`) of each column's values. `FORM`: the form of the first file: `table`
-(typed columns), `csv` or `json`. `FITTED_ON`: the input files, the number of rows, and the shares
-of missing and of unknown values. `RAW_FILES`: the size of each input file of fits and updates by
+(typed columns), `csv` or `json`. `RAW_FILES`: the size of each input file of fits and updates by
 its absolute path, for the parts `train` and `valid`.
 """
 
@@ -242,7 +240,7 @@ class Workflow:
             [
                 FitStage(g, o)
                 for o, operator in enumerate(group.operators)
-                if isinstance(operator, FittedOperator)
+                if isinstance(operator, FittedByColumn)
             ]
             for g, group in enumerate(self.groups)
         ]
@@ -256,7 +254,7 @@ class Workflow:
         """
         group = self.groups[stage.group]
         operators = list(group.operators)
-        operator = cast(FittedOperator, operators[stage.operator])
+        operator = cast(FittedByColumn, operators[stage.operator])
         operators[stage.operator] = operator.with_fitted(fitted)
         groups = list(self.groups)
         groups[stage.group] = replace(group, operators=tuple(operators))
@@ -290,7 +288,7 @@ class Workflow:
         for stages in self.fit_passes():
             for stage in stages:
                 group = workflow.groups[stage.group]
-                operator = cast(FittedOperator, group.operators[stage.operator])
+                operator = cast(FittedByColumn, group.operators[stage.operator])
                 states = [group.fit(stage.operator, group.columns, table) for table in tables]
                 learnt = {
                     name: operator.finish(operator.merge(*(state[name] for state in states)))
@@ -364,7 +362,7 @@ class Workflow:
         groups = [group.to_json() for group in self.groups]
         document = {**self.record, "version": VERSION, "groups": groups}
         if self.history is not None:
-            document["history"] = self.history.to_json()
+            document["history"] = asdict(self.history)
         with atomic_file(f"{folder}/{WORKFLOW_FILE}") as partial_file:
             partial_file.write_text(json.dumps(document, indent=1) + "\n")
 

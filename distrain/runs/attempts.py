@@ -14,7 +14,7 @@ from distrain.jobs.run_paths import RunPaths, attempts_of
 from distrain.runs.attempt_file import STATUS
 from distrain.runs.history import History
 from distrain.runs.run_folder import NotInRun
-from distrain.runs.stored.folder import OpenRunFolder, open_run_folder
+from distrain.runs.stored.folder import OpenRunFolder, open_own_run
 from distrain.runs.validation import json_of, record_of
 
 _READ_BYTES = 4 * 2**20
@@ -40,7 +40,7 @@ def read_records(paths: RunPaths) -> list[Record]:
     Empty if there is no run folder. Raises `InputError` for a damaged line.
     """
     try:
-        with open_run_folder(paths.place) as folder:
+        with open_own_run(paths) as folder:
             return records_of(read_attempts(folder))
     except NotInRun:
         return []

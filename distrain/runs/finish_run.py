@@ -27,7 +27,7 @@ from distrain.runs.attempts import (
     whole_lines,
 )
 from distrain.runs.run_file import begin_run, check_job, find_run_file, is_success, read_summary
-from distrain.runs.stored.folder import OpenRunFolder, open_run_folder
+from distrain.runs.stored.folder import OpenRunFolder, open_own_run
 from distrain.runs.summary import Summary, all_checkpoints, restarts_before, summarise
 from distrain.runs.validation import json_of, write_json
 
@@ -50,7 +50,7 @@ def begin_attempt(assignment: Assignment) -> AttemptFile:
         begin_run(paths, parse_spec(assignment.spec), assignment.job_id)
     else:
         check_job(run, assignment.job_id, paths)
-    with open_run_folder(paths.place) as folder:
+    with open_own_run(paths) as folder:
         earlier = _earlier(folder, read_summary(paths), first)
     file = AttemptFile(paths, assignment.attempt)
     backend = assignment.spec.get("resources", {}).get("backend")
@@ -86,7 +86,7 @@ def finish_run(paths: RunPaths, view: JobView, first_attempt: int) -> Summary:
             where={"path": paths.place},
             hint="Was it removed while its job ran?",
         )
-    with open_run_folder(paths.place) as folder:
+    with open_own_run(paths) as folder:
         attempts = read_attempts(folder)
     before = read_summary(paths)
     own = [attempt for attempt in attempts if attempt.number >= first_attempt]

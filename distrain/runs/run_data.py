@@ -14,7 +14,7 @@ from distrain.runs.attempts import EARLIER, read_attempts, records_of
 from distrain.runs.finish_run import current_summary
 from distrain.runs.records.merging import add_up, stall_pct
 from distrain.runs.run_file import RunFile, read_run_and_spec, read_summary
-from distrain.runs.run_folder import RunFolder
+from distrain.runs.stored.folder import open_own_run
 
 RUNNING, BROKEN_OFF = "running", "broken off"
 
@@ -89,16 +89,6 @@ class RunData:
     def restarts(self) -> list[Mapping[str, Any]]:
         return list(self.summary.get("restarts", ()))
 
-    def checkpoint_steps(self) -> list[int]:
-        """Return steps at which checkpoints were written, ascending.
-
-        These are the last checkpoint's step, and the steps of training records with checkpoint
-        time.
-        """
-        steps = {r.step for r in self.train if (r.seconds or {}).get("checkpoint", 0.0) > 0}
-        last = (self.summary.get("checkpoints") or {}).get("step")
-        return sorted(steps | ({last} if last else set()))
-
     def rank_seconds(self) -> list[Mapping[str, float]]:
         """Return each rank's wall time by phase over the whole training; empty before its end."""
         return list(self.summary.get("seconds") or ())
@@ -126,7 +116,7 @@ def read_run_data(root: Path) -> RunData:
     """
     paths = RunPaths(root)
     run, spec = read_run_and_spec(root)
-    with RunFolder(root) as folder:
+    with open_own_run(paths) as folder:
         attempts = read_attempts(folder)
     records = tuple(records_of(attempts))
     summary = current_summary(attempts, read_summary(paths))

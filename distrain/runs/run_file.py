@@ -24,7 +24,7 @@ from distrain.jobs.spec.load import dump_yaml, parse_spec, parse_yaml
 from distrain.jobs.states import JobState
 from distrain.runs.attempts import read_records
 from distrain.runs.run_folder import NotInRun
-from distrain.runs.stored.folder import open_run_folder
+from distrain.runs.stored.folder import open_own_run, open_run_folder
 from distrain.runs.validation import json_of, parsed_outcome, read_outcome, write_json
 from distrain.storage.outputs import (
     atomic_file,
@@ -200,7 +200,7 @@ def is_finished(paths: RunPaths) -> bool:
     summary = read_summary(paths)
     if summary is None:
         return False
-    with open_run_folder(paths.place) as folder:
+    with open_own_run(paths) as folder:
         return max(folder.attempts(), default=0) <= (summary.get("attempts") or 0)
 
 

@@ -67,12 +67,7 @@ As many further jobs are kept while their summaries are not written.
 
 A service must ask for changes before as many further jobs have ended.
 """
-PROGRESS_BYTES = 4 * 2**20
-"""The maximum memory of a job's progress, enough for some minutes; the oldest entries are dropped.
-
-Commands that follow a job read new entries 5 times a second.
-"""
-ENDED_PROGRESS_BYTES = 2**19  # the same for ended jobs, applied when another job is submitted
+ENDED_ENTRIES = 128  # entries of progress kept of ended jobs, once another job is submitted
 
 log = logging.getLogger("distrain.coordinator")
 
@@ -190,7 +185,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
 
     def follow(self, job_id: str, first_attempt: int = 1) -> None:
         """Create the collector and the history of a new submission, for its progress."""
-        self.collectors[job_id] = Collector(PROGRESS_BYTES)
+        self.collectors[job_id] = Collector()
         self.histories[job_id] = history = JobHistory(time.time())
         history.move(first_attempt - 1, JobState.PENDING, history.submitted_s)
 
@@ -374,7 +369,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
             # A job whose summary is not written yet is kept longer, but not without limit.
             is_pending = job_id in self.recordings.ending and number < 2 * KEPT_JOBS
             if number < KEPT_JOBS or is_pending:
-                self.collectors[job_id].entries.limit(ENDED_PROGRESS_BYTES)
+                self.collectors[job_id].entries.limit(ENDED_ENTRIES)
             else:
                 self._bury(job_id)
 

@@ -25,7 +25,7 @@ from distrain.schema.messages import (
     write_text,
 )
 from distrain.schema.textproto import Field, parse, render
-from distrain.storage.inputs import open_input, read_bytes
+from distrain.storage.inputs import PARQUET_SUFFIXES, list_inputs, open_input, read_bytes
 from distrain.storage.outputs import atomic_file
 from distrain.storage.prefixes import refuse_unfinished
 from distrain.storage.urls import is_remote
@@ -37,6 +37,10 @@ _Entry: TypeAlias = tuple[str, Any, _Where]  # field's name, unparsed message, p
 _Reader: TypeAlias = Callable[[Any, Mapping[str, FieldKind]], Feature]
 
 _NAMES_IN_FOLDER = ("schema.pbtxt", "schema.json", ".merlin/schema.json")
+_RAW_HINT = (
+    "This is a raw file: prepare it with `distrain prep`, and name the folder OUT/train that it "
+    "makes. docs/any-table.md shows how."
+)
 _FORMATS_HINT = "Known are Merlin's text format (*.pbtxt) and JSON (*.json)."
 
 
@@ -133,19 +137,35 @@ def find_schema_next_to(file: str | Path) -> Path | None:
     return None
 
 
-def hint_without_schema(file: str, hint: str) -> str:
-    """Return the hint for an error about a data file that has no schema.
+def schema_of_rows(patterns: Sequence[str], hint: str, retry_s: float = 0.0) -> Path:
+    """Return the schema file beside the first of the files of rows.
 
-    For a parquet file it is `hint`; for any other file, advice to run `distrain prep`.
+    Args:
+        patterns: The rows' files, folders, globs or URLs.
+        hint: How to pass a schema, for the error.
+        retry_s: How long to retry if the storage does not answer.
+
+    Raises:
+        SchemaError: There is no schema in the file's folder, nor in the parent of that folder; or
+            the file is remote, and its folder is not searched.
+        DataError, Unavailable: The rows' files cannot be listed.
     """
-    with open_input(file) as handle:
-        is_parquet = handle.read(4) in (b"PAR1", b"PARE")
-    if is_parquet:
-        return hint
-    return (
-        "This is a raw file: prepare it with `distrain prep`, and name the folder OUT/train that "
-        "it makes. docs/any-table.md shows how."
+    file = list_inputs(patterns, suffixes=PARQUET_SUFFIXES, retry_s=retry_s)[0].path
+    found = None if is_remote(file) else find_schema_next_to(file)
+    if found is not None:
+        return found
+    raise SchemaError(
+        "remote folders are not searched for a schema"
+        if is_remote(file)
+        else "found no schema beside the rows",
+        where={"file": file},
+        hint=hint if _is_parquet(file) else _RAW_HINT,
     )
+
+
+def _is_parquet(file: str) -> bool:
+    with open_input(file) as handle:
+        return handle.read(4) in (b"PAR1", b"PARE")
 
 
 def _check_ending(path: Path) -> None:

@@ -79,28 +79,6 @@ class Schema:
         dropped = {self[name].name for name in names}
         return Schema(tuple(c for c in self.columns if c.name not in dropped))
 
-    def matching(self, *words: str) -> "Schema":
-        """Return the columns that have one of the words as name or tag, in schema order.
-
-        Raises:
-            SchemaError: A word is neither the name nor a tag of any column; the hint suggests a
-                similar word, or lists the tags.
-        """
-        tags = {tag for column in self.columns for tag in column.tags}
-        for word in words:
-            if word not in tags and word not in self:
-                near = get_close_matches(word, [*self.names, *sorted(tags)], n=1)
-                raise SchemaError(
-                    f"no column has the name or tag {str(word)!r}",
-                    hint=f"Did you mean {near[0]!r}?"
-                    if near
-                    else f"Tags here: {', '.join(sorted(tags)) or 'none'}.",
-                )
-        wanted = set(words)
-        return Schema(
-            tuple(c for c in self.columns if c.name in wanted or not wanted.isdisjoint(c.tags))
-        )
-
     def remove_by_tag(self, *tags: str) -> "Schema":
         """Return the columns that carry none of the tags."""
         return Schema(tuple(c for c in self.columns if not any(c.has_tag(tag) for tag in tags)))

@@ -58,7 +58,7 @@ class Limits(SettingsSection):
 
 
 class Retention(SettingsSection):
-    """Retention times of rows and files, in days; 0 keeps them without limit."""
+    """Retention times of rows of the database, in days; 0 keeps them without limit."""
 
     jobs_days: float = Field(180, ge=0, description="Days for which jobs are kept after their end.")
     events_days: float = Field(
@@ -67,15 +67,12 @@ class Retention(SettingsSection):
     audit_days: float = Field(
         400, ge=0, description="Days for which entries of the audit log are kept."
     )
-    run_dirs_days: float = Field(
-        90, ge=0, description="Days for which run folders are kept after the end of their job."
-    )
 
 
 class ProjectSettings(Quota):
     """A project that the configuration declares.
 
-    The API and commands cannot change its quota and members.
+    Commands cannot change its quota and members.
     """
 
     members: dict[str, Literal["viewer", "submitter", "operator"]] = Field(

@@ -40,7 +40,7 @@ class Role(StrEnum):
 
     VIEWER = "viewer"  # sees all jobs
     SUBMITTER = "submitter"  # submits jobs, and sees, changes and cancels their own jobs
-    OPERATOR = "operator"  # sees, changes and cancels all jobs, and sets the members
+    OPERATOR = "operator"  # sees, changes and cancels all jobs
 
 
 class Scope(StrEnum):

@@ -48,6 +48,11 @@ class BackgroundWriter:
         """End the thread after the queued calls; returns at once."""
         self._work.put(None)
 
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the thread's end after `close`; return True if it ends within `timeout_s`."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
     def _run(self) -> None:
         while (work := self._work.get()) is not None:
             work()

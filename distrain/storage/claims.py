@@ -91,7 +91,7 @@ class _ComparedFolder:
 
     def read(self, name: str) -> tuple[bytes, str]:
         content = self._folder.read(name)
-        return content, content.decode()
+        return content, content.decode(errors="surrogateescape")
 
     def create(self, name: str, content: bytes) -> str:
         with contextlib.suppress(FileNotFoundError):
@@ -112,7 +112,7 @@ class _ComparedFolder:
 
     def _put(self, name: str, content: bytes) -> str:
         self._folder.put(name, content)
-        return content.decode()
+        return content.decode(errors="surrogateescape")
 
 
 def _states(url: str) -> Objects | _ComparedFolder:
@@ -136,9 +136,9 @@ def read_state(url: str, retry_s: float = RETRY_S) -> tuple[OutputState | None, 
             return None, ""
         try:
             return OutputState.from_json(json.loads(content)), version
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, KeyError) as error:
             raise OutputError(
-                f"the state of the output cannot be read: {error}",
+                f"the state of the output cannot be read: {error!r}",
                 where={"file": f"{url}/{STATE_FILE}"},
                 hint="Remove everything under the output's prefix, and make it again.",
             ) from None

@@ -43,8 +43,7 @@ class AttemptRecords:
     async def open(self) -> None:
         """Create the attempt's file.
 
-        Raises `OutputError`, `InputError` or `OSError` if that fails, or takes longer than
-        `OPEN_S`.
+        Raises the error if that fails, and `OSError` if it takes longer than `OPEN_S`.
         """
         self._writer.do(self._open)
         if not await self._writer.done(OPEN_S):
@@ -74,7 +73,7 @@ class AttemptRecords:
     def _open(self) -> None:
         try:
             self._file = begin_attempt(self._assignment)
-        except (DistrainError, OSError) as error:
+        except Exception as error:  # anything else would end the thread
             self._error = error
 
     def _append(self, lines: Sequence[Mapping[str, Any]]) -> None:

@@ -22,10 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from distrain.errors import ClusterError, DistrainError
-from distrain.jobs.devices import SHARED_MEMORY
 from distrain.version import build, how_to_install
 from distrain.workers.shared_context import SharedContext
 from distrain.workers.worker_replacement import nannies_kept, replace_workers
+
+SHARED_MEMORY = "/dev/shm"
 
 # When training uses every core, Dask's periodic work takes time from the ranks (docs/log.md).
 # By default it checks each event loop's health 50 times a second, reads its process's usage twice

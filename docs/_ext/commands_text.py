@@ -16,7 +16,7 @@ _FEWEST_COMMANDS = 3
 _HEADING = "Options of several commands"
 _TLS = ("--tls-ca-file", "--tls-cert", "--tls-key")
 _GROUPS = {
-    "connection options": ("--scheduler", *_TLS, "--server", "--no-retry"),
+    "connection options": ("--scheduler", *_TLS, "--server"),
     "TLS options": _TLS,
 }
 """Names for options that commands have together; the first group that fits is named."""

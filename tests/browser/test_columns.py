@@ -10,7 +10,6 @@ from distrain.scheduler.dashboard.figure_data import (
     gpu_columns,
     memory_columns,
     phase_columns,
-    rank_series,
     step_time_columns,
     step_time_title,
     train_series,
@@ -37,7 +36,7 @@ def test_curves_have_the_auc_bound_as_a_band() -> None:
 
 
 def test_no_points_are_columns_without_rows() -> None:
-    for series in (train_series({}), valid_series({}), *rank_series({"0": {}}).values()):
+    for series in (train_series({}), valid_series({})):
         assert series
         assert {values.shape for values in series.values()} == {(0,)}
 

@@ -94,7 +94,7 @@ def test_what_surrounds_a_command_is_a_mistake_too(
         words, more = "submit job.yaml", {"PYTHONPATH": str(folder)}
     elif broken == "no tenacity":
         (folder / "sitecustomize.py").write_text("import sys; sys.modules['tenacity'] = None")
-        server = "--server http://127.0.0.1:1 --no-retry"
+        server = "--server http://127.0.0.1:1"
         words, more = f"jobs {server}", {"PYTHONPATH": str(folder), "HOME": str(folder)}
     else:
         words, more = "doctor", {"HOME": str(folder), "DASK_CONFIG": str(folder)}

@@ -169,7 +169,6 @@ def test_no_command_prints_what_a_run_has_for_the_terminal_to_obey(
     for words in (
         ["compare", *runs],
         ["logs", runs[1]],
-        ["logs", runs[1], "--first-error"],
         ["report", runs[1]],
     ):
         done = CliRunner().invoke(cli, [str(word) for word in words], catch_exceptions=False)

@@ -21,7 +21,7 @@ def submit(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("DISTRAIN_TOKEN", TOKEN)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setattr("distrain.client.job_calls._LEAST_S", 0.001)
+    monkeypatch.setattr("distrain.client.job_calls._CHECK_POLL_S", 0.001)
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(SPEC))
 
     def run(*states, started=None):

@@ -59,11 +59,12 @@ def test_calls_and_commands_take_the_answers_of_other_versions(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     job_id = recorded["job"]
     one = f"/v1/jobs/{job_id}"
+    has_ended: list[bool] = []
 
     def answer(seen: Seen) -> Reply:
         if seen.method in ("PUT", "POST", "PATCH"):
             return Reply(201, change(recorded[one]))
-        if seen.path.endswith("/wait"):
+        if seen.path == one and has_ended:
             return Reply(200, change(recorded[one]) | {"state": "succeeded"})
         if seen.path.endswith("/events"):
             told = json.dumps(change(recorded[one]))
@@ -90,7 +91,9 @@ def test_calls_and_commands_take_the_answers_of_other_versions(
             assert client.resume(job_id).id == client.cancel(job_id).id == job_id
             assert client.set_priority(job_id, 3).id == job_id
             assert client.set_tags(job_id, {"x": "y"}).id == job_id
+            has_ended.append(True)
             assert client.wait(job_id).state == "succeeded"
+            has_ended.clear()
             assert [event.kind for event in client.follow(job_id)] == ["job.dreamt", "end"]
             assert b"".join(client.logs(job_id)) == b"line\n"
             assert isinstance(client.spec(job_id), dict)
@@ -101,8 +104,9 @@ def test_calls_and_commands_take_the_answers_of_other_versions(
             assert len(client.tokens()) == 1
         monkeypatch.setenv("DISTRAIN_SERVER", service.address)
         monkeypatch.setenv("DISTRAIN_TOKEN", "token")
-        commands = ("jobs", "status", "wait", "attach", "cancel", "priority 3", "clone", "resume")
+        commands = ("jobs", "status", "cancel", "priority 3", "clone", "resume", "wait", "attach")
         for words in commands:
+            has_ended += [True] if words == "wait" else []
             command, *more = words.split()
             arguments = [command, *([job_id] if command != "jobs" else []), *more]
             for form in ([], ["--json"]):

@@ -94,7 +94,7 @@ def test_kinds_of_clusters_are_a_name_traits_and_a_launcher():
 
 def test_readers_have_one_list_of_names():
     reader = JobSpec.model_fields["data"].annotation.model_fields["reader"]
-    assert {"auto", *READERS} - {"raw"} == set(get_args(reader.annotation))
+    assert {"auto", *READERS} == set(get_args(reader.annotation))
 
 
 def test_keys_of_operators_are_in_the_table_of_the_page(sources):

@@ -106,19 +106,6 @@ def keeps_an_array(self, logits, labels):
     self.rows, self.seen = 1, labels
 
 
-class SharedCounts(Metric):
-    counts = [0]  # noqa: RUF012  # the mistake
-
-    def update(self, logits, labels):
-        self.counts[0] += len(labels)
-
-    def merge(self, other):
-        self.counts[0] += other.counts[0]
-
-    def compute(self):
-        return self.counts[0]
-
-
 class Careless(Metric):
     """Changes what it is given, and computes no number."""
 
@@ -191,7 +178,6 @@ def test_what_cannot_serve_is_refused_before_the_first_step(prepared, tmp_path, 
         {"metrics": {"mine": len}},
         {"metrics": {"mine": dict}},
         {"metrics": {"mine": made("update", keeps_an_array)}},
-        {"metrics": {"mine": SharedCounts}},
         {"metrics": {"mine": made("compute", lambda self: "high")}},
         {"metrics": {"mine": made("merge", lambda self: None)}},
         {"metrics": {"rows": Accuracy}},

@@ -67,7 +67,6 @@ def run_cut_short(
 
     monkeypatch.setattr("distrain.launch.run.open_cluster", open_cluster)
     monkeypatch.setattr("distrain.launch.run.JobHandle", lambda *_: job)
-    monkeypatch.setattr("distrain.scheduler.http.attach.ensure_http_routes", lambda _: None)
     with open_run(root, SPEC, "clicks-1"):
         run = RunRequest(SPEC, root, "clicks-1", scheduler="tcp://there:1")
         return _run_to_end(run, LoggedProgress(), lambda _: None), job.why

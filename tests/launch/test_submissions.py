@@ -58,7 +58,6 @@ def cluster_with(monkeypatch: pytest.MonkeyPatch, job: _Job) -> None:
     for module in ("run", "detached"):
         monkeypatch.setattr(f"distrain.launch.{module}.open_cluster", open_cluster)
         monkeypatch.setattr(f"distrain.launch.{module}.JobHandle", lambda *_: job)
-    monkeypatch.setattr("distrain.scheduler.http.attach.ensure_http_routes", lambda _: None)
 
 
 def names(run: RunRequest) -> set[str]:

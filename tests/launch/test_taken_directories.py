@@ -64,6 +64,24 @@ def test_a_job_that_ended_before_its_first_step_does_not_block_its_directory(job
     assert "holds a run already" in str(again.exception)
 
 
+def test_a_run_folder_may_be_a_symbolic_link(job: Path) -> None:
+    Path("disk").mkdir()
+    Path("run").symlink_to("disk")
+    runner = CliRunner()
+    for words in (
+        ["train", str(job), *RUN],
+        ["train", "--resume", "run", "--set", "train.epochs=2", "--set", "train.max_steps=4"],
+        ["report", "run"],
+        ["compare", "run", "disk"],
+    ):
+        runner.invoke(cli, words, catch_exceptions=False, standalone_mode=False)
+    assert Path("run").is_symlink()
+    assert Path("disk/report.html").is_file()
+    records = distrain.Run("run").records
+    assert records[-1].step == 4
+    assert records == distrain.Run("disk").records
+
+
 def write_run(root: Path, state: str | None) -> None:
     """Write a run in a state, or, with `None`, a run whose job has not ended."""
     (root / "records").mkdir(parents=True)

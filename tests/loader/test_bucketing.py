@@ -2,6 +2,7 @@
 
 import errno
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -127,9 +128,9 @@ def test_a_file_is_reserved_at_once_and_leaves_no_name(
     tmp_path: Path, nameless: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not nameless:  # as a filesystem answers that has no such files
-        monkeypatch.setattr(os, "O_TMPFILE", os.O_DIRECTORY)
+        monkeypatch.setattr(tempfile, "_O_TMPFILE_WORKS", False)
     store = BucketFile({0: 5, 3: 20}, 6, str(tmp_path / "new"))
-    assert os.fstat(store._descriptor).st_size == 25 * 4 * 8
+    assert os.fstat(store._file.fileno()).st_size == 25 * 4 * 8
     assert os.listdir(tmp_path / "new") == []
     columns = np.arange(6 * 20, dtype=np.int32).reshape(6, 20)
     for first, count in ((0, 3), (3, 11), (14, 6)):
@@ -171,7 +172,7 @@ def test_a_disk_that_cannot_be_read_is_told(
     monkeypatch.setattr(os, "preadv", Mock(side_effect=OSError(errno.EIO, "Input/output error")))
     wording.refused(OutputError, lambda: store.keys(0))
     monkeypatch.undo()
-    os.ftruncate(store._descriptor, 40)
+    os.ftruncate(store._file.fileno(), 40)
     wording.refused(OutputError, lambda: store.columns(0))
     store.close()
 

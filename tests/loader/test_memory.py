@@ -15,7 +15,6 @@ from distrain.loader import Dataset, Loader, loader as loader_module
 from distrain.loader.filling.batch_memory import BlockPool
 from distrain.loader.memory import batches_held, memory_of
 from distrain.loader.partition.slices import LARGE_ROWS
-from distrain.loader.reading.reader import READERS
 from distrain.schema import Schema
 
 
@@ -185,8 +184,6 @@ def test_the_terms_are_what_they_say(write_table: Any, schema: Schema) -> None:
     assert memory.order_bytes == 2 * 24 * (50 + 30)
     parts = (memory.blocks_bytes, memory.decode_bytes, memory.order_bytes, memory.schedule_bytes)
     assert memory.total_bytes == sum(parts)
-    raw = memory_of(dataset, loader.options, reader=READERS["raw"])
-    assert raw.decode_bytes == 4 * memory.decode_bytes
     known = memory_of(dataset, loader.options, decoded_row_bytes=44, compressed_group_bytes=1000)
     assert known.decode_bytes == 2 * (50 * 44 + 1000)
     pinned = memory_of(dataset, loader.options, pinned=True)

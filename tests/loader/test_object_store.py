@@ -57,11 +57,14 @@ def test_what_is_not_in_the_bucket_is_named(
     assert url + pattern in str(caught)
 
 
-def test_no_schema_is_looked_for_in_a_bucket(folder: tuple[str, Path], wording: Wording) -> None:
+def test_a_schema_in_a_bucket_is_read_but_not_searched(
+    folder: tuple[str, Path], schema: Schema, wording: Wording
+) -> None:
     url, _ = folder
     caught = wording.refused(SchemaError, lambda: Dataset(f"{url}/table"))
     assert caught.where == {"file": f"{url}/table/part_0.parquet"}
-    wording.refused(SchemaError, lambda: Dataset(f"{url}/table", f"{url}/schema.pbtxt"))
+    schema.save(f"{url}/schema.pbtxt")
+    assert Dataset(f"{url}/table", f"{url}/schema.pbtxt").schema == schema
 
 
 def test_ranges_come_by_signed_urls_without_s3fs(

@@ -71,19 +71,16 @@ def test_equals_loops(users, k):
 @given(
     seed=st.integers(0, 2**31),
     cuts=st.sets(st.integers(1, 11), max_size=4),
-    states=st.lists(st.integers(0, 2), min_size=5, max_size=5),
     excluded=st.lists(item_sets, min_size=3, max_size=3),
     k=st.integers(1, 14),
 )
-def test_chunks_and_states_of_items_change_nothing(seed, cuts, states, excluded, k):
+def test_chunks_of_items_change_nothing(seed, cuts, excluded, k):
     rng = np.random.default_rng(seed)
     scores, order = rng.integers(0, 4, (3, 12)) / 4, rng.permutation(12)
-    parts = [TopItems(3, k) for _ in range(3)]
-    for state, chunk in zip(states, np.split(order, sorted(cuts)), strict=False):
-        parts[state].update(scores[:, chunk], chunk, lists_of(excluded))
-    for other in parts[1:]:
-        parts[0].merge(other)
-    assert np.array_equal(parts[0].ranked, top_items(scores, k, lists_of(excluded)))
+    top = TopItems(3, k)
+    for chunk in np.split(order, sorted(cuts)):
+        top.update(scores[:, chunk], chunk, lists_of(excluded))
+    assert np.array_equal(top.ranked, top_items(scores, k, lists_of(excluded)))
 
 
 def test_merged_shares_are_the_whole():
@@ -111,7 +108,6 @@ def test_what_cannot_be_counted_is_refused():
         lambda: metrics.merge(RankingMetrics(3)),
         lambda: metrics.merge(RankingMetrics(2, shown=np.zeros(4, bool))),
         lambda: over_four.update(np.array([[9]]), lists_of([[1]])),
-        lambda: TopItems(2, 3).merge(TopItems(2, 4)),
         lambda: top_items(np.array([[math.nan]]), 1),
         lambda: RankingMetrics(0),
     ):

@@ -4,7 +4,6 @@ import json
 import math
 import pickle
 from collections import Counter
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -14,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from click.testing import CliRunner
-from sklearn.metrics import average_precision_score, log_loss, roc_auc_score
+from sklearn.metrics import average_precision_score, roc_auc_score
 from small_jobs import CARDINALITIES, draw_rows
 from wording import Wording
 
@@ -32,7 +31,7 @@ from distrain.predict.logits import ScorerInProcess, ScorerOnCluster
 from distrain.prep import ColumnGroup, TargetEncode, Workflow
 from distrain.prep.column_group import FOLD
 from distrain.prep.operators.encodings import fold_numbers
-from distrain.schema import ColumnSchema, Tags, criteo_schema
+from distrain.schema import criteo_schema
 from distrain.train.step.device_metrics import TargetRows
 
 USERS = ["ann", "bob", None, "cy", "dee"]
@@ -108,38 +107,6 @@ def naive_metrics(scores: np.ndarray, labels: np.ndarray) -> tuple[float, float,
     losses = np.logaddexp(0, np.where(labels == 1, -scores, scores))
     chances = 1 / (1 + np.exp(-scores))
     return roc_auc_score(labels, scores), losses.mean(), chances.sum() / labels.sum()
-
-
-def test_days_of_the_column_tagged_as_time_are_groups_in_their_order(
-    folder: Path, tmp_path: Path, wording: Wording
-) -> None:
-    began = datetime(2026, 3, 1, 20, tzinfo=UTC)
-    times = [began - timedelta(hours=row % 60) for row in range(700)]
-    rows = pq.read_table(folder / "data" / "0.parquet")
-    # In Auckland it is another day for half of each day.
-    zoned = pa.array(times, pa.timestamp("us", "Pacific/Auckland"))
-    (tmp_path / "data").mkdir()
-    pq.write_table(rows.append_column("seen_at", zoned), tmp_path / "data" / "0.parquet")
-    saved = load_model(folder / "model")
-    schema = saved.schema.with_columns(ColumnSchema("seen_at", tags=(Tags.TIME,)))
-    spec = MlpSpec(embedding_dim=2, hidden=(4,))
-    save_model(tmp_path / "model", build_model(schema, spec, seed=3), spec, schema)
-    words = [str(tmp_path / "model"), str(tmp_path / "data"), "--by-day"]
-    found = json.loads(CliRunner().invoke(command, [*words, "--json"]).stdout)
-    scores, labels, _ = scores_of(load_model(tmp_path / "model"), tmp_path)
-    days = np.array([str(one.date()) for one in times])
-    assert (found["group"], found["groups"]) == ("seen_at", 3)
-    assert [row["value"] for row in found["days"]] == ["2026-02-27", "2026-02-28", "2026-03-01"]
-    for row in found["days"]:
-        own = days == row["value"]
-        auc, _, calibration = naive_metrics(scores[own], labels[own])
-        loss = log_loss(labels[own], 1 / (1 + np.exp(-scores[own].astype(np.float64))))
-        assert row["rows"] == own.sum()
-        figures = [row[name] for name in ("auc", "log_loss", "calibration")]
-        assert figures == pytest.approx([auc, loss, calibration], rel=1e-9)
-    others = [str(folder / "model"), *words[1:]], [*words, "--group", "I1"]
-    for refused in others:
-        wording(CliRunner().invoke(command, refused).exception)
 
 
 def naive_index(old: list[int], new: list[int]) -> float:

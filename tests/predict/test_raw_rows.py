@@ -3,10 +3,9 @@
 import json
 import shutil
 from collections import Counter
-from datetime import datetime, timedelta
+from datetime import date
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -217,115 +216,33 @@ def test_words_of_criteo_in_memory_are_numbers(wording: Wording) -> None:
     )
 
 
-@pytest.mark.parametrize("form", [None, "%d.%m.%y"])
-def test_days_of_texts_are_those_of_the_dates_and_drift_of_raw_rows_that_of_prepared_ones(
-    root: Path, client: Client, tmp_path: Path, form: str | None, monkeypatch: pytest.MonkeyPatch
+def test_drift_of_raw_rows_is_that_of_prepared_ones(
+    root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("distrain.cli.progress_bars.WORK_LINE_EVERY_S", 0.0)
-    began = datetime(2024, 3, 1, 10)
-    times = [began + timedelta(hours=5 * n) for n in range(len(LABELLED))]
-    rows = [
-        {**row, "at": time.strftime(form or "%Y-%m-%d %H:%M") if n else ""}
-        for n, (row, time) in enumerate(zip(LABELLED, times, strict=True))
-    ]
-    features = FEATURES
-    if form is not None:
-        text = {"timestamp": form}
-        features = FeatureConfig.parse({"target": TARGET, "columns": COLUMNS, "format": text})
-    raw = str(csv(tmp_path / "t.csv", rows))
-    prepared(client, Path(raw), tmp_path / "d", features=features)
-    fit(job(tmp_path / "d" / "train"), run_dir=tmp_path / "r")
-    run = str(tmp_path / "r")
-    words = [run, raw, "--by-day", "--json", "--drift"]
+    raw = str(root / "t.csv")
+    words = [str(root / "r"), raw, "--json", "--drift"]
     done = [
-        CliRunner().invoke(evaluate_command, [*words, train, "--group", "at"])
-        for train in (raw, str(tmp_path / "d" / "train"))
+        CliRunner().invoke(evaluate_command, [*words, train])
+        for train in (raw, str(root / "d" / "train"))
     ]
     shown = ["training rows:" in one.stderr for one in done]
     assert shown == [True, False]  # the progress of their preparation
     told = [json.loads(one.stdout) for one in done]
     assert told[0]["drift"] == told[1]["drift"]
     assert set(told[0]["drift"]) == set(COLUMNS)
-    days = Counter(str(time.date()) for time in times[1:])
-    found = {row["value"]: row["rows"] for row in told[0]["days"]}
-    assert found == {**days, None: 1}
-    for column in ("shop", "price"):
-        refused = CliRunner().invoke(evaluate_command, [*words, raw, "--group", column])
-        assert isinstance(refused.exception, DataError)
 
 
-def test_a_text_that_is_not_a_time_is_refused_with_its_row_before_rows_are_scored(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "distrain.predict.logits.scored_batches",
-        Mock(side_effect=AssertionError("nothing may be scored")),
-    )
-    monkeypatch.setattr("distrain.predict.evaluation._VALUES_AT_ONCE", 50)
-    last = len(LABELLED) - 1
-    times = ["soon" if n == last else "2024-03-01" for n in range(last + 1)]
-    raw = csv(tmp_path / "t.csv", [{**r, "at": t} for r, t in zip(LABELLED, times, strict=True)])
-    rows = pq.read_table(root / "d" / "train").append_column("at", pa.array(times))
+def test_dates_are_groups(root: Path, tmp_path: Path) -> None:
+    dates = [date(2024, 3, 1 + n % 3) for n in range(len(LABELLED))]
+    raw = csv(tmp_path / "t.csv", [{**r, "on": d} for r, d in zip(LABELLED, dates, strict=True)])
+    rows = pq.read_table(root / "d" / "train").append_column("on", pa.array(dates))
     pq.write_table(rows, tmp_path / "rows.parquet")
     for data in (raw, tmp_path / "rows.parquet"):
-        words = [str(root / "r"), str(data), "--by-day", "--group", "at"]
-        done = CliRunner().invoke(evaluate_command, words)
-        assert isinstance(done.exception, DataError), done.output
-        assert done.exception.where == {"file": str(data), "row (from 0)": last}
-
-
-def test_texts_that_mean_a_missing_value_have_no_day(
-    root: Path, client: Client, tmp_path: Path
-) -> None:
-    text = {"null_values": ["", "never"]}
-    features = FeatureConfig.parse({"target": TARGET, "columns": COLUMNS, "format": text})
-    prepared(client, root / "t.csv", tmp_path / "d", features=features)
-    fit(job(tmp_path / "d" / "train"), run_dir=tmp_path / "r")
-    rows = pq.read_table(tmp_path / "d" / "train")
-    times = pa.array(["never", "", None, *["2024-03-01"] * (rows.num_rows - 3)])
-    pq.write_table(rows.append_column("at", times), tmp_path / "rows.parquet")
-    words = [str(tmp_path / "r"), str(tmp_path / "rows.parquet"), "--by-day", "--group", "at"]
-    done = CliRunner().invoke(evaluate_command, [*words, "--json"], catch_exceptions=False)
-    found = {row["value"]: row["rows"] for row in json.loads(done.stdout)["days"]}
-    assert found == {"2024-03-01": rows.num_rows - 3, None: 3}
-
-
-@pytest.mark.parametrize("command", [evaluate_command, predict_command])
-def test_columns_of_raw_rows_that_differ_are_one_warning_without_options_of_prep(
-    root: Path, tmp_path: Path, command: Any
-) -> None:
-    rows = [
-        {**row, "shop": f"new {n}", "price": "1e6", "pages": ""} for n, row in enumerate(LABELLED)
-    ]
-    words = [str(root / "r"), str(csv(tmp_path / "t.csv", rows))]
-    words += ["--out", str(tmp_path / "out")] if command is predict_command else []
-    told = CliRunner().invoke(command, words).stderr
-    assert told.count("warning: ") == 1
-    assert "3 columns" in told
-    assert all(word not in told for word in ("--workflow", "--update", "train:"))
-
-
-def test_days_are_those_of_the_only_column_of_times_that_features_are_made_of(
-    client: Client, tmp_path: Path
-) -> None:
-    rows = [{**row, "at": f"{1 + n % 3:02}.03.2024"} for n, row in enumerate(LABELLED)]
-    rows = [{**row, "seen": row["at"]} for row in rows]
-    of_one = {**COLUMNS, "weekday": {"from": "at", "kind": "categorical", "as": "weekday"}}
-    of_two = {**of_one, "day": {"from": "seen", "kind": "categorical", "as": "day"}}
-    raw, text = str(csv(tmp_path / "t.csv", rows)), {"timestamp": "%d.%m.%Y"}
-    found = []
-    for name, columns in (("one", of_one), ("two", of_two)):
-        features = FeatureConfig.parse({"target": TARGET, "columns": columns, "format": text})
-        prepared(client, Path(raw), tmp_path / name, features=features)
-        run = tmp_path / f"run-{name}"
-        fit(job(tmp_path / name / "train"), run_dir=run)
-        words = [str(run), raw, "--by-day", "--json"]
-        found.append(CliRunner().invoke(evaluate_command, words))
-    told = json.loads(found[0].stdout)
-    assert told["group"] == "at"
-    days = [(row["value"], row["rows"]) for row in told["days"]]
-    assert days == [(f"2024-03-0{day}", len(LABELLED) // 3) for day in (1, 2, 3)]
-    assert isinstance(found[1].exception, InputError)
+        words = [str(root / "r"), str(data), "--group", "on", "--json"]
+        told = json.loads(CliRunner().invoke(evaluate_command, words).stdout)
+        found = {row["value"]: row["rows"] for row in told["largest_groups"]}
+        assert (told["group"], found) == ("on", Counter(map(str, dates)))
 
 
 def test_raw_rows_that_are_left_out_of_the_metrics_are_told(root: Path, tmp_path: Path) -> None:

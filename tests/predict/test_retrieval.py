@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 
-import faiss
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -131,25 +130,17 @@ def test_the_commands(shop, tmp_path):
         assert torch.equal(found, tower_vectors(saved.model, batch)["user"])
 
 
-def test_an_index_finds_the_items_that_products_find(shop, tmp_path, monkeypatch):
+def test_the_vectors_of_items_are_written_in_the_order_of_their_ids(shop, tmp_path, monkeypatch):
     monkeypatch.setattr(retrieval, "write_query", lambda *_: None)
-    root = shop[0]
+    root, *_, ids = shop
     saved, items = load_model(root / "model"), Dataset(root / "items", SCHEMA, need_label=False)
-    write_towers(tmp_path, saved, "torch", items, "flat")
+    write_towers(tmp_path, saved, "torch", items)
     table = pq.read_table(tmp_path / "items.parquet")
-    vectors = np.stack(table["vector"].to_numpy())
-    users = np.random.default_rng(3).normal(size=(20, vectors.shape[1])).astype(np.float32)
-    best = np.argsort(-users @ vectors.T, axis=1)[:, :10]
-    _, found = faiss.read_index(str(tmp_path / "items.faiss")).search(users, 10)
-    np.testing.assert_array_equal(found, table["item"].to_numpy()[best])
-
-
-def test_an_index_without_faiss_names_the_extra(shop, tmp_path, monkeypatch, wording):
-    monkeypatch.setattr(retrieval, "find_spec", lambda _: None)
-    words = [str(shop[0] / "model"), str(tmp_path / "out"), "--index", "flat"]
-    done = CliRunner().invoke(export, [*words, "--items", str(shop[0] / "items")])
-    wording(done.exception)
-    wording(CliRunner().invoke(export, words).exception)
+    assert table["item"].to_pylist() == ids
+    ((given, vectors),) = retrieval.item_vectors(saved, items, torch.device("cpu"))
+    of = dict(zip(given.tolist(), vectors, strict=True))
+    written = np.stack(table["vector"].to_numpy())
+    np.testing.assert_array_equal(written, np.stack([of[item] for item in ids]))
 
 
 def test_what_cannot_be_ranked_is_refused(shop, tmp_path, wording):

@@ -1,37 +1,19 @@
 """The names of the score columns of several targets."""
 
-from itertools import permutations
+from wording import Wording
 
-import pyarrow as pa
-import pytest
-import torch
-
+from distrain.errors import DataError
 from distrain.models.heads.targets import Target
-from distrain.predict.score_columns import score_columns, score_names
-
-CLASSES = {
-    "rating": ["bad", "fair", "good"],
-    "value_rating": ["low", "high", "none"],
-    "value_rating_": ["a", "b", "c"],
-}
+from distrain.predict.score_columns import score_names
 
 
-@pytest.mark.parametrize("names", [*permutations(CLASSES)])
-def test_a_column_of_class_values_replaces_no_column_of_another_target(
-    names: tuple[str, ...],
+def test_a_column_of_class_values_with_the_name_of_another_column_is_refused(
+    wording: Wording,
 ) -> None:
-    targets = [Target("f"), *(Target(name, kind="multiclass", classes=3) for name in names)]
-    scores = torch.zeros(3, 1 + 3 * len(names))
-    for place in range(len(names)):  # each target predicts another class in each row
-        for row in range(3):
-            scores[row, 1 + 3 * place + (row + place) % 3] = 1.0
-    classes = {name: pa.array(values) for name, values in CLASSES.items()}
-    columns = score_columns(targets, scores, classes)
-    assert sorted(columns) == sorted(score_names(targets, with_values=classes))
-    held = [column.to_pylist() for column in columns.values()]
-    for place, name in enumerate(names):
-        assert columns[f"class_{name}"].to_pylist() == [(row + place) % 3 for row in range(3)]
-        assert held.count([CLASSES[name][(row + place) % 3] for row in range(3)]) == 1
+    names = ("rating", "value_rating")
+    targets = [Target(name, kind="multiclass", classes=3) for name in names]
+    assert "class_value_rating" in score_names(targets, with_values=["value_rating"])
+    wording.refused(DataError, lambda: score_names(targets, with_values=["rating"]))
 
 
 def test_columns_of_class_values_have_their_plain_names_where_these_are_free() -> None:

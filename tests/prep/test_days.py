@@ -30,13 +30,12 @@ from distrain.prep import (
 )
 from distrain.prep.counting.count_tasks import CountedColumn
 from distrain.prep.counting.spilled import Spilled, write_buckets
-from distrain.prep.counting.vocabularies import KEPT_BUCKETS, fit_vocabularies
+from distrain.prep.counting.vocabularies import fit_vocabularies
 from distrain.prep.memory import MemoryPlan
 from distrain.prep.saved_vocabulary import SavedVocabulary
 from distrain.prep.updates.vocabularies import update_vocabularies
 from distrain.prep.vocabulary import Vocabulary
 
-MANY = 1 << 20
 WORDS = st.sampled_from(["", "a", "b", "c", "d", "é", "ü" * 40, "x", "y", "z"])
 NUMBERS = st.one_of(st.integers(-5, 5), st.integers(-(2**63), 2**63 - 1))
 
@@ -56,20 +55,18 @@ OPERATORS = st.builds(
 
 @dataclass(frozen=True)
 class Vocabularies:
-    """A vocabulary and what is kept beside it, made by the tasks in small pieces."""
+    """A vocabulary, made by the tasks in small pieces."""
 
     folder: Path
     operator: Categorify
-    keep: int = 0
     piece_bytes: int = 64  # a value or two
 
     def fit(self, day: Sequence[Any]) -> Path:
-        return self._made(0, day, partial(fit_vocabularies, keep_counts=self.keep))
+        return self._made(0, day, fit_vocabularies)
 
     def update(self, number: int, day: Sequence[Any]) -> Path:
         old = str(self.folder / str(number - 1))
-        update = partial(update_vocabularies, keep_counts=self.keep, old=old)
-        return self._made(number, day, update)
+        return self._made(number, day, partial(update_vocabularies, old=old))
 
     def _made(self, number: int, day: Sequence[Any], make: Callable[..., Any]) -> Path:
         to, staging = self.folder / str(number), self.folder / f"staging-{number}"
@@ -92,13 +89,6 @@ def as_array(values: Sequence[Any]) -> pa.Array:
     return pa.array(values, pa.string() if is_text else pa.int64())
 
 
-def kept_in(folder: Path) -> dict[Any, int]:
-    if not (folder / "rare.x.parquet").exists():
-        return {}
-    columns = pq.read_table(folder / "rare.x.parquet").to_pydict()
-    return dict(zip(columns["x"], columns["x_size"], strict=True))
-
-
 def by_frequency(counted: Counter[Any]) -> list[Any]:
     def order(value: Any) -> Any:
         return -counted[value], value.encode() if isinstance(value, str) else value
@@ -107,34 +97,27 @@ def by_frequency(counted: Counter[Any]) -> list[Any]:
 
 
 @settings(max_examples=25, deadline=None)
-@given(DAYS, OPERATORS, st.booleans(), st.sampled_from([64, 1 << 20]))
+@given(DAYS, OPERATORS, st.sampled_from([64, 1 << 20]))
 def test_a_fit_and_its_updates_equal_a_naive_count(
-    days: list[list[Any]], operator: Categorify, keeps: bool, piece_bytes: int
+    days: list[list[Any]], operator: Categorify, piece_bytes: int
 ) -> None:
     """A value that passes gets the next id, and from then on all of its rows count."""
     ids: list[Any] = []
     counts: Counter[Any] = Counter()
-    rare: Counter[Any] = Counter()
     with TemporaryDirectory() as folder:
-        made = Vocabularies(Path(folder), operator, MANY if keeps else 0, piece_bytes)
+        made = Vocabularies(Path(folder), operator, piece_bytes)
         for number, day in enumerate(days):
             counted = Counter(value for value in day if value is not None)
             counts.update({value: counted[value] for value in ids})
             passing = Counter({v: n for v, n in counted.items() if v not in ids})
-            if keeps:
-                passing.update(rare)
             new = [v for v in by_frequency(passing) if passing[v] >= operator.freq_threshold]
             room = max(0, operator.max_size - len(ids)) if operator.max_size else len(new)
             counts.update({value: passing[value] for value in new[:room]})
-            rare = Counter({v: n for v, n in passing.items() if n < operator.freq_threshold})
-            if operator.max_size and len(ids) >= operator.max_size:
-                rare = Counter()
             ids += new[:room]
             to = made.update(number, day) if number else made.fit(day)
             vocabulary = Vocabulary.load(to, "x")
             assert vocabulary.values.to_pylist() == ids
             assert vocabulary.counts.to_pylist() == [counts[value] for value in ids]
-            assert kept_in(to) == (dict(rare) if keeps else {})
             assert vocabulary.num_oov == max(1, operator.num_buckets)
             if number == 0:  # what a fit in memory writes, to the byte
                 operator.finish(operator.fit(as_array(day))).save(folder, "x")
@@ -144,21 +127,6 @@ def test_a_fit_and_its_updates_equal_a_naive_count(
     assert vocabulary.nulls_observed == seen.count(None)
     known = sum(vocabulary.counts.to_pylist()) + vocabulary.nulls_observed
     assert known + vocabulary.oov_observed == len(seen)
-
-
-def test_the_kept_counts_are_bounded_whatever_the_pieces(tmp_path: Path) -> None:
-    values = [n for n in range(4000) for _ in range(1 + n % 3)]
-    kept = []
-    for piece_bytes in (1 << 10, 1 << 20):
-        (tmp_path / str(piece_bytes)).mkdir()
-        made = Vocabularies(
-            tmp_path / str(piece_bytes), Categorify(freq_threshold=10), 1000, piece_bytes
-        )
-        kept.append(kept_in(made.fit(values)))
-    assert kept[0] == kept[1]
-    assert len(kept[0]) <= 1000 // KEPT_BUCKETS * KEPT_BUCKETS + KEPT_BUCKETS
-    # Some 5 of each bucket's 5 values that were seen three times.
-    assert np.mean([*kept[0].values()]) > 2.8
 
 
 @pytest.mark.parametrize(("max_size", "dtype"), [(0, pa.large_string()), (60, pa.string())])
@@ -256,14 +224,8 @@ def prep(client: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prep
 
 
 @pytest.fixture(scope="module")
-def kept(prep: Prep) -> PrepResult:
-    """The first day, with counts of rare values."""
-    return prep("kept", 0, keep_counts=MANY)
-
-
-@pytest.fixture(scope="module")
 def plain(prep: Prep) -> PrepResult:
-    """The first day, without these."""
+    """The first day."""
     return prep("plain", 0)
 
 
@@ -288,27 +250,20 @@ def files_in(folder: Path, pattern: str = "*") -> dict[str, bytes]:
     }
 
 
-def rare(result: PrepResult) -> dict[str, bytes]:
-    return files_in(result.out / "workflow" / "categories", "rare.*")
-
-
-@pytest.mark.parametrize("keeps", [False, True])
 def test_a_saved_workflow_learns_a_day(
-    prep: Prep, kept: PrepResult, plain: PrepResult, keeps: bool, monkeypatch: pytest.MonkeyPatch
+    prep: Prep, plain: PrepResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = kept if keeps else plain
-    saved = first.out / "workflow"
+    saved = plain.out / "workflow"
     content_before = files_in(saved)
     with monkeypatch.context() as patched:
         patched.setattr(Vocabulary, "load", _no_whole_vocabulary)
-        second = prep(f"second-{keeps}", 1, saved_workflow=saved, update=True)
+        second = prep("second", 1, saved_workflow=saved, update=True)
     assert files_in(saved) == content_before
     for name, threshold in (("user", 3), ("name", 3), ("item", 2)):
-        old, new = vocabularies(first)[name], vocabularies(second)[name]
+        old, new = vocabularies(plain)[name], vocabularies(second)[name]
         day = [Counter(values_in(rows_of(n), name)) for n in (0, 1)]
         known = old.values.to_pylist()
-        both = day[0] + day[1]
-        passing = both if keeps else day[1]
+        both, passing = day[0] + day[1], day[1]
         wanted = [v for v, count in passing.items() if count >= threshold and v not in known]
         added = sorted(wanted, key=lambda v: (-passing[v], v.encode() if name == "name" else v))
         assert added, name
@@ -321,50 +276,26 @@ def test_a_saved_workflow_learns_a_day(
         assert second.new_ids[name] == len(added)
         assert second.cardinalities[name] == new.cardinality
     assert second.new_ids["before"] == second.new_ids["item"]
-    loaded, fitted = (Workflow.load(result.out / "workflow") for result in (second, first))
+    loaded, fitted = (Workflow.load(result.out / "workflow") for result in (second, plain))
     assert loaded.groups[0] == fitted.groups[0], "numbers keep their scale"
     found = pa.concat_tables(map(pq.read_table, sorted((second.out / "train").iterdir())))
     assert found.drop_columns("label").equals(loaded.transform(rows_of(1)).drop_columns("label"))
 
 
-def test_what_was_learnt_is_in_the_report_and_the_workflow(prep: Prep, kept: PrepResult) -> None:
-    results = [kept]
+def test_what_was_learnt_is_in_the_report_and_the_workflow(prep: Prep, plain: PrepResult) -> None:
+    results = [plain]
     for day in (1, 2):
         saved = results[-1].out / "workflow"
         results.append(prep(f"to {day}", day, saved_workflow=saved, update=True, valid_rows=100))
-    report, files = json.loads((results[-1].out / "prep.json").read_text()), rare(results[-1])
-    kept_counts = {"values": results[-1].kept_counts, "bytes": sum(map(len, files.values()))}
-    assert (report["new_ids"], report["kept_counts"]) == (results[-1].new_ids, kept_counts)
-    assert set(files) == {f"rare.{name}.parquet" for name in ("item", "name", "user")}
+    report = json.loads((results[-1].out / "prep.json").read_text())
+    assert report["new_ids"] == results[-1].new_ids
     document, first = (
         json.loads((result.out / "workflow" / "workflow.json").read_text())
-        for result in (results[-1], kept)
+        for result in (results[-1], plain)
     )
-    assert (document["keep_counts"], document["fitted_on"]) == (MANY, first["fitted_on"])
-    for update, result in zip(document["updates"], results[1:], strict=True):
-        found = (update["rows"], update["new_ids"], tuple(update["inputs"]))
-        assert found == (500, result.new_ids, result.inputs)
-    assert {one.what for one in results[-1].drifted} >= {"mean"}
-
-
-def test_kept_counts_are_passed_on_and_end_on_request(
-    prep: Prep, kept: PrepResult, plain: PrepResult
-) -> None:
-    with_counts, without = (files_in(one.out / "workflow" / "categories") for one in (kept, plain))
-    assert with_counts == without | rare(kept)
-    assert not rare(plain)
-    assert "keep_counts" not in (plain.out / "workflow" / "workflow.json").read_text()
-    saved = kept.out / "workflow"
-    assert rare(prep("used", 1, saved_workflow=saved)) == rare(kept)
-    ended = prep("ended", 1, saved_workflow=saved, update=True, keep_counts=0)
-    assert (rare(ended), ended.kept_counts) == ({}, {})
-    begun = prep("begun", 1, saved_workflow=plain.out / "workflow", update=True, keep_counts=MANY)
-    assert set(rare(begun)) == set(rare(kept))
-    file = begun.out / "workflow" / "categories" / "rare.user.parquet"
-    file.write_bytes(file.read_bytes()[:100])
-    with pytest.raises(DataError) as caught:  # the message names the command's own copy
-        prep("damaged", 1, saved_workflow=begun.out / "workflow", update=True)
-    assert str(caught.value.where["file"]).endswith("/categories/rare.user.parquet")
+    paths = [path for result in results for path in result.inputs]
+    assert list(document["raw_files"]["train"]) == paths
+    assert {**document, "raw_files": {}} == {**first, "raw_files": {}}
 
 
 def test_the_same_rows_again_give_no_new_id_and_cuts_do_not_show(

@@ -386,23 +386,6 @@ def test_a_hash_split_takes_its_share_and_is_the_same_in_every_format(
     assert found[0] == found[1]
 
 
-def test_a_split_by_hash_of_few_values_is_refused(
-    prep: Callable[..., PrepResult], tmp_path: Path
-) -> None:
-    split = {"by": "hash", "column": "user", "share": 0.5}
-    features = config(target="y", split=split, columns={"y2": {"kind": "continuous", "from": "n"}})
-    for name, num_values in (("many", 30), ("few", 29)):
-        users = [None, *(number % num_values for number in range(120))]
-        rows = {"y": [0, 1] * 60 + [0], "user": users, "n": range(121)}
-        pq.write_table(pa.table(rows), tmp_path / f"{name}.parquet", row_group_size=10)
-        pa_csv.write_csv(pa.table(rows), tmp_path / f"{name}.csv")
-    for ending in ("parquet", "csv"):
-        prep(tmp_path / f"many.{ending}", features, out=tmp_path / ending, block_bytes=300)
-        with pytest.raises(DataError) as refused:
-            prep(tmp_path / f"few.{ending}", features, out=tmp_path / "few", block_bytes=300)
-        assert refused.value.where == {"column": "user", "different values": 29}
-
-
 def test_a_fitted_workflow_splits_few_values_by_hash(
     prep: Callable[..., PrepResult], tmp_path: Path
 ) -> None:

@@ -284,7 +284,7 @@ def test_the_command_writes_a_file_and_names_the_next_command(shop: Path, tmp_pa
         assert refused.where == {"path": taken}
     assert run(shop, "--infer", "--out", out, "--overwrite").exit_code == 0
     assert isinstance(run(shop, "--infer", "--out", shop, "--overwrite").exception, OutputError)
-    assert run(shop, "--infer", "--keep-counts", 3).exit_code == 2
+    assert run(shop, "--infer", "--block-mib", 3).exit_code == 2
     assert "Missing option '--out'" in run(shop).output
 
 

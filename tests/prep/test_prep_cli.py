@@ -83,7 +83,6 @@ def test_mistakes_are_found_before_a_cluster_starts(
     assert isinstance(run(table, "--config", tmp_path / "x/y", *out).exception, SpecError)
     for options in (
         ("--update",),
-        ("--workflow", tmp_path, "--keep-counts", 5),
         ("--workflow", tmp_path, "--update", "--freq-threshold", 2),
     ):
         refused = run(table, *options, *out)

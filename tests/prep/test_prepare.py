@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -150,10 +149,6 @@ def test_progress_and_report_add_up(client: Any, tmp_path: Path, raw: Path) -> N
         "fit": 380,
         "write": 500,
     }
-    size = raw.stat().st_size
-    read = [at.size_bytes for at in told if at.phase == "read"]
-    assert (read[0], read[-1], ends["read"].all_bytes) == (0, size, size)
-    assert all(0 < more - before <= BLOCK_BYTES for before, more in pairwise(read))
     report = json.loads((result.out / "prep.json").read_text())
     assert report == json.loads(json.dumps(result.to_json()))
     assert report["rows"] == {"in": 500, "train": 380, "valid": 120}
@@ -322,8 +317,6 @@ def test_unusable_requests(wording: Wording) -> None:
         {"embedding_dim": 0},
         {"workflow": criteo_workflow(), "saved_workflow": Path("w")},
         {"update": True},
-        {"saved_workflow": Path("w"), "keep_counts": 5},
-        {"keep_counts": -1},
         {"unlabeled": True},
         {"unlabeled": True, "saved_workflow": "w", "update": True},
     ):

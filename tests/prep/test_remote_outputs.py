@@ -123,9 +123,9 @@ def test_local_staging_and_an_update_beside_the_first_output(
     store: Any, client: Client, table: Path, tmp_path: Path, wording: Wording
 ) -> None:
     out = f"s3://{BUCKET}/days"
-    first = request(table, out, features=FEATURES, staging=tmp_path / "staging", keep_counts=50)
+    first = request(table, out, features=FEATURES, staging=tmp_path / "staging")
     prepare(first, client)
-    prepare(request(table, tmp_path / "days", features=FEATURES, keep_counts=50), client)
+    prepare(request(table, tmp_path / "days", features=FEATURES), client)
     assert digests(store, f"{BUCKET}/days") == local_digests(tmp_path / "days")
     assert list((tmp_path / "staging").iterdir()) == []
     state, _ = read_state(out)
@@ -142,7 +142,7 @@ def test_local_staging_and_an_update_beside_the_first_output(
     remote = prepare(update, client)
     again = request(table, tmp_path / "two", saved_workflow=tmp_path / "days/workflow", update=True)
     local = prepare(again, client)
-    assert (remote.new_ids, remote.kept_counts) == (local.new_ids, local.kept_counts)
+    assert remote.new_ids == local.new_ids
     found = without_inputs(digests(store, f"{BUCKET}/days-two"))
     assert found == without_inputs(local_digests(tmp_path / "two"))
     wording.refused(InputError, lambda: prepare(request(f"{out}/train", out), client))

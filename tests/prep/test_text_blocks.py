@@ -4,7 +4,6 @@ import errno
 import gzip
 import io
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -110,31 +109,6 @@ def test_a_compressed_file_that_is_cut_short_or_padded_is_named(
         lambda: list(read_pieces(TextRange(str(path), codec=codec), 1000)),
         file=str(path),
     )
-
-
-@pytest.mark.parametrize("header", [False, True])
-@pytest.mark.parametrize("skip_bad_lines", [False, True])
-def test_a_flipped_bit_is_told_as_damage_and_not_as_a_bad_line(
-    tmp_path: Path,
-    make_lines: Callable[..., list[bytes]],
-    skip_bad_lines: bool,
-    header: bool,
-    wording: Wording,
-) -> None:
-    content = gzip.compress(b"\n".join(make_lines(300)) + b"\n")
-    layout = TextLayout(header=header)
-    for place in range(60, len(content) - 8, len(content) // 8):
-        flipped = bytearray(content)
-        flipped[place] ^= 16
-        path = tmp_path / "raw.gz"
-        path.write_bytes(flipped)
-        text = TextRange(str(path), codec="gzip")
-        caught = wording.refused(
-            DataError,
-            partial(stage_text, text, layout, skip_bad_lines, 4000, str(tmp_path / "staged")),
-            file=str(path),
-        )
-        assert "before byte" in caught.where
 
 
 @pytest.mark.parametrize("header", [False, True], ids=["rows", "header"])

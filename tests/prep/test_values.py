@@ -364,18 +364,16 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("kind", "keep_counts"), [("integers", 9), ("texts", None), ("decimals", 9)]
-)
+@pytest.mark.parametrize("kind", VALUES)
 def test_a_file_of_nulls_is_of_any_type_in_any_place(
-    prep: Callable[..., PrepResult], kind: str, keep_counts: int | None
+    prep: Callable[..., PrepResult], kind: str
 ) -> None:
     x, tags = VALUES[kind]
     full = pa.table({"x": x, "tags": tags, "n": [1.0, 2.0, 3.0, 4.0], "y": Y})
     columns = {"x": CATEGORY, "tags": CATEGORY, "n": {"kind": "continuous", "fill": 0}}
     of_full, of_nulls = ([3, 4, 3, 3], [[3], [4, 3], [], []]), ([1] * 4, [[], [], [1], []])
     for order in ((NULLS, full), (full, NULLS)):
-        out = prep(*order, columns=columns, keep_counts=keep_counts).out
+        out = prep(*order, columns=columns).out
         found = written(out)
         expected = [of_nulls if table is NULLS else of_full for table in order]
         assert found["x"] == expected[0][0] + expected[1][0]
@@ -385,7 +383,7 @@ def test_a_file_of_nulls_is_of_any_type_in_any_place(
             later = prep(day, out="later", saved_workflow=out / "workflow", update=update).out
             assert written(later)["x"] == (of_nulls if day is NULLS else of_full)[0]
     # What was fitted on nulls alone knows no value, and learns those of any type.
-    empty = prep(NULLS, out="empty", columns=columns, keep_counts=keep_counts).out
+    empty = prep(NULLS, out="empty", columns=columns).out
     later = prep(full, out="later", saved_workflow=empty / "workflow").out
     assert written(later)["x"] == [2] * 4
     later = prep(full, out="later", saved_workflow=empty / "workflow", update=True).out

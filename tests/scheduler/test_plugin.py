@@ -13,8 +13,10 @@ import pytest
 from distributed import Client, Scheduler
 from monitored import beside, with_workers
 
+from distrain.jobs.job_view import Notice
 from distrain.jobs.spec import parse_spec
 from distrain.jobs.states import JobState
+from distrain.runs.records.entries import KEPT_ENTRIES
 from distrain.scheduler import gangs as gangs_module, plugin as plugin_module, rendezvous
 from distrain.scheduler.lifecycle.lifecycle import Lifecycle
 from distrain.scheduler.lifecycle.messages import Cancel
@@ -208,5 +210,9 @@ async def test_the_oldest_jobs_that_ended_are_forgotten_everywhere(
     kept = ["waits", "long", "ended-1", "ended-3", "ended-4", "last"]
     assert list(coordinator.lifecycle.jobs) == kept
     assert list(coordinator.collectors) == list(coordinator.histories) == kept
-    limits = {j: c.entries.limit_bytes for j, c in coordinator.collectors.items()}
-    assert limits["ended-4"] == plugin_module.ENDED_PROGRESS_BYTES < limits["waits"]
+    for job_id in ("ended-4", "waits"):
+        entries = coordinator.collectors[job_id].entries
+        for number in range(KEPT_ENTRIES):
+            entries.append(Notice(str(number)))
+        few = plugin_module.ENDED_ENTRIES if job_id == "ended-4" else KEPT_ENTRIES
+        assert len(entries.since(0)) == few

@@ -24,10 +24,6 @@ def test_selection_by_tag_keeps_schema_order():
     assert SCHEMA.select_by_tag("session").names == ()
 
 
-def test_matching_offers_the_nearest_name_or_tag(wording):
-    wording.refused(SchemaError, lambda: SCHEMA.matching("promotd"), lambda: SCHEMA.matching("zzz"))
-
-
 def test_removal(wording):
     assert SCHEMA.remove(["user", "price"]).names == ("item", "clicked")
     assert SCHEMA.remove_by_tag(Tags.CATEGORICAL).names == ("price", "clicked")

@@ -162,7 +162,7 @@ def api_world(folder: Path, **changes: Any) -> Iterator[World]:
     profile = {"url": "http://127.0.0.1:1", "allowed_roots": (ROOT, "s3://clicks/raw")}
     settings = Settings(
         data_dir=folder,
-        admins=(),
+        admins=("admin",),
         **{
             "clusters": {
                 "gpu": ClusterProfile(**profile, model_packages=("clickmodels",), max_priority=100),
@@ -177,7 +177,6 @@ def api_world(folder: Path, **changes: Any) -> Iterator[World]:
         for project in ("ads", "web", "other"):
             store.put_project(project, Quota(max_queued_per_user=None, max_priority=10))
         for user, roles in USERS.items():
-            store.ensure_user(user, is_admin=user == "admin")
             for project, role in roles.items():
                 store.set_member(project, user, role)
         app = make_app(store, settings)

@@ -47,14 +47,6 @@ def curve(first: int, last: int) -> dict[str, list[Any]]:
     }
 
 
-def rank_curve(first: int, last: int) -> dict[str, list[Any]]:
-    """The columns of one rank."""
-    drawn = curve(first, last)
-    step_time_s = [0.01 for _ in drawn["step"]]
-    names = ("step", "elapsed_s", "rows_per_s")
-    return {**{name: drawn[name] for name in names}, "step_time_s": step_time_s}
-
-
 class MadeDocuments:
     """Jobs that a test moves on by hand.
 
@@ -96,7 +88,6 @@ class MadeDocuments:
             "restart": restart,
             "train": curve(first, last),
             "valid": self._valid(job_id, last),
-            "ranks": {str(n): rank_curve(first, last) for n in range(self.num_ranks)},
         }
 
     def _valid(self, job_id: str, step: int) -> dict[str, list[Any]]:

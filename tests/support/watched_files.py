@@ -1,6 +1,5 @@
 """Local files under `watched://`: a test sees what is read of them, and says what fails."""
 
-import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +21,6 @@ class WatchedFileSystem(LocalFileSystem):  # type: ignore[misc]  # fsspec is unt
     before: Callable[[str], None] = staticmethod(lambda _: None)
     before_read: Callable[[int], None] = staticmethod(lambda _: None)
     reads: ClassVar[list[tuple[str, int, int]]] = []
-    has_versions = False
     lock = threading.Lock()
 
     @classmethod
@@ -30,7 +28,7 @@ class WatchedFileSystem(LocalFileSystem):  # type: ignore[misc]  # fsspec is unt
         """Register the file system, and forget what earlier tests set."""
         fsspec.register_implementation("watched", cls, clobber=True)
         cls.before = cls.before_read = staticmethod(lambda _: None)
-        cls.reads, cls.has_versions = [], False
+        cls.reads = []
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
@@ -56,8 +54,6 @@ class _WatchedFile:
     def __init__(self, path: str):
         self._path = path
         self._handle = Path(path).open("rb", buffering=0)  # noqa: SIM115
-        if WatchedFileSystem.has_versions:
-            self.details = {"ETag": "1", "size": os.path.getsize(path)}
 
     def read(self, size: int = -1) -> bytes:
         with WatchedFileSystem.lock:

@@ -63,6 +63,23 @@ def test_the_folder_of_another_job_is_refused(tmp_path: Path) -> None:
     assert not RunPaths(tmp_path).records.exists()
 
 
+def test_any_error_of_opening_reaches_the_caller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Any) -> None:
+        raise LookupError("no such folder")
+
+    monkeypatch.setattr(attempt_records, "begin_attempt", fail)
+
+    async def story() -> None:
+        records = AttemptRecords(assigned(tmp_path), lambda *_: None)
+        with pytest.raises(LookupError):
+            await records.open()
+        await records.close(0.0)
+
+    asyncio.run(story())
+
+
 def test_trouble_is_told_once_and_then_that_the_attempt_has_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,29 +87,6 @@ _NOT_WITH_CONFIG = "{}; with --config, set it in the document"
 )
 @keep_option("Copy this input column unchanged beside the features; may be repeated.")
 @click.option(
-    "--keep-counts",
-    type=COUNT,
-    default=None,
-    help="Store the counts of this many out-of-vocabulary categories per column, the most "
-    "frequent, so that --update adds to them; 0 stores none. Default: 0; with --update, as in the "
-    "workflow.",
-)
-@click.option(
-    "--drift-mean",
-    type=click.FloatRange(min=0),
-    default=0.5,
-    help="Warn about continuous columns whose mean differs from the fitted mean by more than this "
-    "many "
-    "fitted standard deviations: in validation rows, with --workflow in all rows.",
-)
-@click.option(
-    "--drift-share",
-    type=click.FloatRange(min=0),
-    default=0.1,
-    help="Warn about columns whose share of missing or out-of-vocabulary values has grown by more "
-    "than this since fitting: in validation rows, with --workflow in all rows.",
-)
-@click.option(
     "--freq-threshold",
     type=COUNT,
     default=6,
@@ -230,9 +207,6 @@ def _contradiction(context: click.Context) -> str:
         f"{', '.join(of_tables)}: only with --infer, which writes them down.": of_tables,
         f"--workflow is already fitted: leave out {', '.join(sizes)}.": saved and sizes,
         "--update needs --workflow, the workflow to update.": update and not saved,
-        "--workflow counts nothing: --keep-counts needs --update.": (
-            values["keep_counts"] is not None and saved and not update
-        ),
         f"--config describes columns and text: leave out {', '.join(in_config)}.": (
             values["features"] and in_config
         ),
@@ -242,7 +216,7 @@ def _contradiction(context: click.Context) -> str:
 
 _AS_GIVEN = (
     *("valid", "valid_fraction", "valid_rows", "saved_workflow", "update", "unlabeled", "keep"),
-    *("keep_counts", "max_bad", "row_group_rows", "embedding_dim", "overwrite", "staging"),
+    *("max_bad", "row_group_rows", "embedding_dim", "overwrite", "staging"),
 )
 """Options that are passed unchanged to the field of `PrepRequest` with the same name."""
 
@@ -251,7 +225,6 @@ def _request(inputs: tuple[str, ...], options: dict[str, Any]) -> "PrepRequest":
     from distrain.prep.features.config import FeatureConfig
     from distrain.prep.raw_lines import TextLayout
     from distrain.prep.request import PrepRequest
-    from distrain.prep.updates.column_drift import DriftBounds
     from distrain.prep.workflow import criteo_workflow
 
     sizes = (options["freq_threshold"], options["max_size"], options["num_buckets"])
@@ -269,7 +242,6 @@ def _request(inputs: tuple[str, ...], options: dict[str, Any]) -> "PrepRequest":
         skip_bad_lines=options["bad_lines"] == "skip",
         block_bytes=options["block_mib"] << 20,
         memory_bytes=None if options["memory_mib"] is None else options["memory_mib"] << 20,
-        drift=DriftBounds(options["drift_mean"], options["drift_share"]),
     )
 
 

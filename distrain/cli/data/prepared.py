@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 from distrain.cli.output import print_facts, print_warning
-from distrain.formatting import join_names
 
 if TYPE_CHECKING:
     from distrain.prep.request import PrepResult
@@ -21,9 +20,6 @@ def print_prepared(result: "PrepResult") -> None:
     if result.new_ids is not None:
         columns = sum(1 for count in result.new_ids.values() if count)
         lines["new ids"] = f"{sum(result.new_ids.values()):,} in {columns} columns"
-    if result.kept_counts:
-        rare = sum(result.kept_counts.values())
-        lines["counts kept"] = f"of {rare:,} out-of-vocabulary values, {result.kept_bytes:,} bytes"
     lines["time"] = f"{seconds:.1f} s, {result.num_rows / max(seconds, 1e-9):,.0f} rows/s"
     lines["written to"] = str(result.out)
     print_facts(lines, 20)
@@ -47,14 +43,7 @@ def left_out_of(result: "PrepResult") -> dict[str, str]:
 
 
 def warn_of_scored(result: "PrepResult") -> None:
-    """Print warnings about raw rows that were prepared to be scored: equal labels, and drift."""
+    """Print a warning if all raw rows that were prepared to be scored have the same label."""
     rows, ones = result.train.num_rows, result.train.num_ones
     if ones in (0, rows):
         print_warning(f"warning: all {rows:,} rows have the label {int(ones > 0)}: no AUC")
-    if columns := list(dict.fromkeys(one.column for one in result.drifted)):
-        these = "1 column differs" if len(columns) == 1 else f"{len(columns)} columns differ"
-        print_warning(
-            f"warning: {these} from the training rows in mean, missing values or out-of-vocabulary "
-            f"values: {join_names(columns, 10)}; `distrain evaluate --drift TRAIN` compares their "
-            "distributions"
-        )

@@ -1,4 +1,4 @@
-"""`distrain schema`: shows, filters or converts a schema."""
+"""`distrain schema`: shows or converts a schema."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,12 +23,10 @@ NUMBERS = ("cardinality", "embedding dim")
 
 @click.command("schema")
 @click.argument("path")
-@click.option("--select", multiple=True, metavar="TAG|NAME", help="Keep only these columns.")
-@click.option("--remove", multiple=True, metavar="TAG|NAME", help="Remove these columns.")
 @click.option("--out", type=PATH, help="Write to *.pbtxt or *.json.")
 @json_option("Print JSON instead of a table.")
-def command(path: str, select: tuple[str, ...], remove: tuple[str, ...], out: Path | None) -> None:
-    """Show, filter or convert a schema.
+def command(path: str, out: Path | None) -> None:
+    """Show or convert a schema.
 
     PATH is a schema.pbtxt or schema.json (Merlin's, or in the format of --json), a folder with one,
     or the word `criteo` for the columns of prepared Criteo rows.
@@ -36,15 +34,10 @@ def command(path: str, select: tuple[str, ...], remove: tuple[str, ...], out: Pa
     \b
     Examples:
       distrain schema criteo
-      distrain schema data/schema.pbtxt --select categorical --remove item_id
       distrain schema data/ --json
       distrain schema data/schema.pbtxt --out schema.json
     """
     schema = _load(path)
-    if select:
-        schema = schema.matching(*select)
-    if remove:
-        schema = schema.remove(schema.matching(*remove).names)
     if out is not None:
         schema.save(out)
         print_remark(f"Wrote {out}: {len(schema)} columns.")

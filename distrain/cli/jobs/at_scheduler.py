@@ -22,7 +22,7 @@ from distrain.cli.output import (
 )
 from distrain.client.client import Client
 from distrain.client.errors import WaitTimedOut
-from distrain.errors import ClusterError, InputError
+from distrain.errors import InputError
 from distrain.jobs.api_answers import Job
 from distrain.jobs.job_view import JobView
 from distrain.jobs.run_paths import RunPaths, new_job_id
@@ -34,7 +34,6 @@ from distrain.launch.job_handle import JobHandle, raise_for_state
 from distrain.launch.resuming import find_run, how_to_resume
 from distrain.launch.run import RunRequest
 from distrain.launch.scheduler_api import scheduler_api
-from distrain.workers.local import dashboard_link
 from distrain.workers.open_cluster import connect
 
 if TYPE_CHECKING:
@@ -161,29 +160,6 @@ class SchedulerJobs(ApiJobs):
         spec = load_spec(RunPaths(root).spec, overrides)
         job_id = job_id or new_job_id(spec.name)
         self._leave(RunRequest(spec, root.parent / job_id, job_id, self.address), waits=waits)
-
-    def page(self, word: str | None) -> str:
-        """Return the address of the scheduler's page of all jobs.
-
-        Args:
-            word: A job's id or its beginning. The page is the same for all jobs, so the job is only
-                checked to exist; `None` checks nothing.
-
-        Raises:
-            ClusterError: The scheduler has no dashboard.
-            NotFound: There is no such job.
-            InputError: Several jobs have ids that begin with `word`.
-        """
-        if word is not None:
-            self.find(word)
-        link: str | None = dashboard_link(self._dask)
-        if not link:
-            raise ClusterError(
-                "the scheduler has no dashboard",
-                where={"scheduler": self.address},
-                hint="Start it with --dashboard-address, or use `distrain status`.",
-            )
-        return f"{link.removesuffix('/status')}/training"
 
     def _run_dir(self, word: str) -> Path:
         """Return the run folder of a job, given by its id or the id's beginning.

@@ -13,11 +13,10 @@ from distrain.cli.interrupts import if_interrupted
 from distrain.cli.jobs.api_jobs import ApiJobs, job_json, pair
 from distrain.cli.jobs.service_connection import server_argument, service_at
 from distrain.cli.jobs.status_lines import progress_line, state_line
-from distrain.cli.output import print_answer, print_remark, print_result, print_warning
+from distrain.cli.output import print_answer, print_remark, print_result
 from distrain.client.client import Client
-from distrain.client.credentials import parse_address
-from distrain.client.errors import ServiceError, ServiceUnavailable
-from distrain.errors import DistrainError, InputError, JobCancelled, JobError
+from distrain.client.errors import ServiceUnavailable
+from distrain.errors import DistrainError, JobCancelled, JobError
 from distrain.jobs.api_answers import Job
 from distrain.jobs.reasons import Reason
 from distrain.jobs.run_paths import new_job_id
@@ -59,10 +58,13 @@ class ServiceJobs(ApiJobs):
 
         Raises `WaitTimedOut` if it has not ended within `timeout_s`.
         """
+        printed = [""]
 
         def look(job: Job) -> None:
-            if not job.is_final:  # `print_end` prints the end
-                print_remark(state_line(job))
+            line = state_line(job)
+            if not job.is_final and line not in printed[-1:]:  # `print_end` prints the end
+                printed.append(line)
+                print_remark(line)
 
         return self.client.wait(found.id, timeout_s, look)
 
@@ -100,10 +102,8 @@ class ServiceJobs(ApiJobs):
             if line and line != printed:
                 print_remark(line)
                 printed = line
-            progress = event.data.get("progress")
-            data = {**event.data, **(progress if isinstance(progress, dict) else {})}
-            if data.get("step") and time.monotonic() >= next_s:
-                print_remark(f"  {progress_line(data)}")
+            if event.data.get("step") and time.monotonic() >= next_s:
+                print_remark(f"  {progress_line(event.data)}")
                 next_s = time.monotonic() + _EVERY_S
         self.print_end(job, self.client.wait(job.id))
 
@@ -144,20 +144,6 @@ class ServiceJobs(ApiJobs):
             job = self.client.clone(found.id, values, new_id=new_id)
         self.finish(job, f"{_submitted(job)}, a clone of {found.id}", waits=waits)
 
-    def page(self, word: str | None) -> str:
-        """Return the address of a job's page, or of the list of jobs if `word` is empty or `None`.
-
-        Raises `InputError` if the service has a Unix socket, which browsers cannot open.
-        """
-        address = parse_address(self.address)
-        if address.socket is not None:
-            raise InputError(
-                "a browser cannot open a Unix socket",
-                where={"server": address.text},
-                hint="Ask the service's operator for its URL for browsers.",
-            )
-        return f"{address.base_url}/jobs" + (f"/{self.client.find(word).id}" if word else "")
-
     def finish(self, job: Job, what: str, *, waits: bool, follows: bool = False) -> None:
         """Print that a job is submitted, resumed, ...; with `waits` or `follows`, wait for its end.
 
@@ -169,30 +155,10 @@ class ServiceJobs(ApiJobs):
         if not (follows or waits):
             print_answer(server=self.client.address, job_id=job.id, job=job_json(job))
             print_remark(how)
-        self._note_missing_workers(job)  # last, since it may have to wait for the service
         if follows:
             self.follow(job)
         elif waits:
             self.print_end(job, self.wait(job))
-
-    def _note_missing_workers(self, job: Job) -> None:
-        """Print a note if the job's cluster has too few workers, and the service adds none."""
-        if job.is_final:  # `submit --id` was repeated
-            return
-        with suppress(ServiceError):
-            known = {cluster.name: cluster.details for cluster in self.client.clusters()}
-            details = known.get(job.cluster or "", {})
-            workers = (details.get("workers") or {}).get("usable", job.num_ranks)
-            grows = details.get("starting") or details.get("wanted_workers") is not None
-            if workers >= job.num_ranks or grows:
-                return
-            resources = self.client.spec(job.id).get("resources") or {}
-            fewest = resources.get("min_ranks") or job.num_ranks
-            if workers < fewest:
-                print_warning(
-                    f"note: the job waits: it needs {fewest} workers, and cluster "
-                    f"{job.cluster} has {workers}"
-                )
 
     def _check_data(self, spec: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
         """Have a worker check a job's data; print its notes, and raise an error for mistakes.

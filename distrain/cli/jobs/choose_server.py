@@ -11,7 +11,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from distrain.cli.jobs.service_connection import NO_RETRY, SERVER_VARIABLE, default_server
+from distrain.cli.jobs.service_connection import SERVER_VARIABLE, default_server
 from distrain.cli.options import SCHEDULER_VARIABLE, Function, connection_options
 
 _NOWHERE = (
@@ -49,14 +49,7 @@ class JobServer:
 
 
 def server_option(function: Function) -> Function:
-    """Add `--server`, the address of a job service, and `--no-retry`."""
-    once = click.option(
-        "--no-retry",
-        is_flag=True,
-        expose_value=False,
-        callback=_keep_no_retry,
-        help="Try once; do not retry if the service does not answer.",
-    )
+    """Add `--server`, the address of a job service."""
     return click.option(
         "--server",
         metavar="ADDRESS",
@@ -65,11 +58,7 @@ def server_option(function: Function) -> Function:
         help="The service that has the job: https://HOST, http://127.0.0.1:PORT or unix:/PATH. "
         f"Default: {SERVER_VARIABLE}, then that of `distrain login`, unless --scheduler or "
         f"{SCHEDULER_VARIABLE} is set.",
-    )(once(function))
-
-
-def _keep_no_retry(context: click.Context, _: click.Parameter, value: bool) -> None:
-    context.meta[NO_RETRY] = value
+    )(function)
 
 
 def job_server_options(help_text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -3,10 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
-
-import click
 
 from distrain.cli.output import print_warning
 
@@ -17,8 +14,6 @@ if TYPE_CHECKING:
 SERVER_VARIABLE = "DISTRAIN_SERVER"
 """Equal to the name in `distrain.client`, which is not imported here, because `--help` would then
 load it."""
-
-NO_RETRY = "distrain.no_retry"
 
 
 def default_server() -> str | None:
@@ -38,14 +33,12 @@ def server_argument(address: str, environment: Mapping[str, str] = os.environ) -
 def service_at(address: str, for_s: float | None = None) -> "Iterator[Client]":
     """Yield a client of the service at `address`, which prints why it retries a request.
 
-    It retries for `for_s` seconds (`None` for the client's default), or with `--no-retry` never.
+    It retries for `for_s` seconds; `None` for the client's default.
     """
     from distrain.client.client import Client
     from distrain.client.retries import Retries
 
     retries = Retries() if for_s is None else Retries(for_s=for_s)
-    if click.get_current_context().meta.get(NO_RETRY):
-        retries = replace(retries, most_tries=1)
     with Client(address, retries=retries, on_retry=retry_printer(address, retries)) as client:
         yield client
 
@@ -53,11 +46,7 @@ def service_at(address: str, for_s: float | None = None) -> "Iterator[Client]":
 def retry_printer(address: str, retries: "Retries") -> Callable[[str], None]:
     """Return a callback for `Client(on_retry=)`: prints the reason of a retry, each reason once."""
     reasons: set[str] = set()
-    has_option = NO_RETRY in click.get_current_context().meta  # `login` has not
-    once = ", --no-retry tries once" if has_option else ""
-    how = f"retries for up to {retries.for_s:g} s; Ctrl-C stops it{once}"
-    if retries.most_tries == 1:
-        how = "one try"
+    how = f"retries for up to {retries.for_s:g} s; Ctrl-C stops it"
 
     def tell(why: str) -> None:
         reason = why.rpartition("; again in")[0] or why

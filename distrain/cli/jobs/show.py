@@ -1,6 +1,5 @@
-"""`distrain status`, `wait`, `attach` and `open`: show one job without changing it."""
+"""`distrain status`, `wait` and `attach`: show one job without changing it."""
 
-import webbrowser
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import click
 from distrain.cli.interrupts import if_interrupted
 from distrain.cli.jobs.choose_server import READ_S, JobServer, job_options
 from distrain.cli.options import PATH, json_option
-from distrain.cli.output import json_wanted, print_answer, print_result, print_warning
+from distrain.cli.output import print_answer, print_result
 
 
 @click.command("status")
@@ -92,32 +91,6 @@ def attach(job: str, server: JobServer, run_dir: Path | None) -> None:
         raise click.UsageError("--run-dir is for --scheduler: a service keeps it up to date.")
     with server.jobs() as jobs:
         jobs.follow(_find_and_note(jobs, job), run_dir)
-
-
-@click.command("open")
-@click.argument("job", required=False)
-@click.option("--no-browser", is_flag=True, help="Only print the address.")
-@job_options
-@json_option("Print the address as JSON; no browser is opened.")
-def open_page(job: str | None, no_browser: bool, server: JobServer) -> None:
-    """Open the page of JOB, or of all jobs, in the browser, and print its address.
-
-    JOB is a job's id, or its beginning. A scheduler has one page for all its jobs, in Dask's
-    dashboard.
-
-    \b
-    Examples:
-      distrain open dlrm
-      distrain open --no-browser
-    """
-    with server.jobs(READ_S) as jobs:
-        url = jobs.page(job)
-    if json_wanted():
-        print_answer(url=url)
-        return
-    print_result(url)
-    if not no_browser and not webbrowser.open(url):
-        print_warning("no browser could be opened here")
 
 
 def _find_and_note(jobs: Any, word: str) -> Any:

@@ -110,13 +110,6 @@ class ScoringBackend:
     "as a user id, and the mean of the AUCs, weighted by rows or their weights.",
 )
 @click.option(
-    "--by-day",
-    is_flag=True,
-    help="Also print these metrics for each UTC day of a column of times or dates, which may be "
-    "texts. The column is that of --group, otherwise the one with the tag `time` in the schema of "
-    "the model's data, otherwise the only raw column of times from which features were made.",
-)
-@click.option(
     "--drift",
     "train",
     type=PLACE,
@@ -170,7 +163,6 @@ def command(
     workers: int | None,
     scheduler: str | None,
     group: str | None,
-    by_day: bool,
     train: Path | str | None,
     importance: bool,
     seed: int,
@@ -198,9 +190,9 @@ def command(
     Examples:
       distrain evaluate runs/dlrm-20260301-123000-ab12 criteo/valid
       distrain evaluate runs/NAME/model 'criteo/valid/*.parquet' --json
-      distrain evaluate runs/NAME orders-of-may.csv --by-day --group sold_at --drift orders.csv
+      distrain evaluate runs/NAME orders-of-may.csv --group sold_on --drift orders.csv
       distrain evaluate runs/NAME criteo/valid --group C1
-      distrain evaluate runs/NAME clicks/valid --by-day --drift clicks/train
+      distrain evaluate runs/NAME clicks/valid --drift clicks/train
       distrain evaluate runs/NAME criteo/valid --checkpoint 2000
       distrain evaluate runs/NAME criteo/valid --importance
       distrain evaluate runs/NAME shop/valid --items shop/items --seen history
@@ -214,34 +206,21 @@ def command(
     import torch
 
     from distrain.predict.drift import column_drift
-    from distrain.predict.evaluation import (
-        check_group,
-        evaluate_groups,
-        evaluate_saved,
-        time_column,
-    )
+    from distrain.predict.evaluation import check_group, evaluate_groups, evaluate_saved
     from distrain.predict.load_model import open_model
     from distrain.predict.logits import ScorerInProcess
-    from distrain.predict.raw_rows import (
-        RawOptions,
-        rows_for_model,
-        text_format,
-        time_of_raw_rows,
-    )
+    from distrain.predict.raw_rows import RawOptions, rows_for_model
 
     torch.set_num_threads(threads)
     saved, place = open_model(folder), ScoringBackend(scheduler, workers, batch_size)
-    group = group or (time_of_raw_rows(folder, saved) if by_day else None)
     with ExitStack() as stack:
         progress = stack.enter_context(WorkProgress(progress_console()))
         raw = RawOptions(is_raw, bad_lines == "skip", max_bad)
         dataset, group_column, prepared = stack.enter_context(
             rows_for_model(folder, saved, data, raw, place.check_raw, progress.show_prep, group)
         )
-        group_column = group_column or (time_column(saved.schema) if by_day else None)
-        times = text_format(folder, saved) if by_day else None
         if group_column is not None:
-            check_group(dataset, group_column, times)
+            check_group(dataset, group_column)
         _warn_of_seen(folder, saved, dataset, prepared)
         before = (
             None if train is None else _training_rows(stack, folder, saved, train, raw, progress)
@@ -259,8 +238,8 @@ def command(
         if importance and isinstance(scorer, ScorerInProcess):
             results["importance"] = _importance(scorer, report, seed, max_auc_bound, show)
         if group_column is not None:
-            groups = evaluate_groups(scorer, group_column, show, times=times)
-            results |= groups.to_json() | {"group": group or group_column}
+            groups = evaluate_groups(scorer, group_column, show)
+            results |= groups.to_json() | {"group": group}
         if before is not None:
             results["drift"] = column_drift(before, dataset)
     if prepared is not None:
@@ -342,8 +321,8 @@ def _check_options(context: click.Context) -> None:
     for name, needed in (("seed", "importance"), ("top", "items"), ("seen", "items")):
         if given_options(context, [name]) and not values[needed]:
             raise click.UsageError(f"--{name} is for --{needed}.")
-    if values["items"] and (values["group"] or values["by_day"]):
-        raise InputError("--items cannot be combined with --group or --by-day")
+    if values["items"] and values["group"]:
+        raise InputError("--items cannot be combined with --group")
     elsewhere = [f"--{name}" for name in ("items", "workers", "scheduler") if values[name]]
     if values["importance"] and elsewhere:
         raise InputError(
@@ -370,7 +349,7 @@ def _print_drift(drift: "dict[str, float]", columns: list[str]) -> None:
 
 def _print_results(results: "dict[str, Any]") -> None:
     targets, importance = results.pop("targets", {}), results.pop("importance", None)
-    largest, days = results.pop("largest_groups", []), results.pop("days", [])
+    largest = results.pop("largest_groups", [])
     drift = results.pop("drift", {})
     if results.get("log_loss") is None and targets:  # no binary target
         results = {"rows": results["rows"]}
@@ -391,10 +370,9 @@ def _print_results(results: "dict[str, Any]") -> None:
         print_result("\ndrift of columns since training (population stability index):")
         for column, index in drift.items():
             print_result(f"  {column:26} {index:.4f}")
-    if largest or days:
-        title = "days" if days else "the largest groups"
-        print_result(f"\n{title} of {results['group']}:")
-    for row in largest or days:
+    if largest:
+        print_result(f"\nthe largest groups of {results['group']}:")
+    for row in largest:
         rows, auc, loss = (_shown(row[name]) for name in ("rows", "auc", "log_loss"))
         value = "(missing)" if row["value"] is None else row["value"]
         figures = f"AUC {auc}  log loss {loss}  calibration {_shown(row['calibration'])}"

@@ -23,7 +23,6 @@ from distrain.formatting import byte_size, join_names
 if TYPE_CHECKING:
     from distrain.models.export import Form
     from distrain.models.quantised import TableForm
-    from distrain.predict.retrieval import Index
     from distrain.predict.serving.folder import Written
 
 
@@ -58,12 +57,6 @@ if TYPE_CHECKING:
     "one row per item.",
 )
 @click.option(
-    "--index",
-    type=click.Choice(["flat", "hnsw"]),
-    help="With --items: also write `items.faiss`, a Faiss index of these vectors; flat: exact; "
-    "hnsw: approximate and faster.",
-)
-@click.option(
     "--with-workflow",
     is_flag=True,
     help="Include the run's workflow: the folder then scores raw rows, without distrain.",
@@ -71,10 +64,8 @@ if TYPE_CHECKING:
 @click.option(
     "--sample",
     metavar="FILE",
-    help="With --with-workflow: raw rows. The folder's scores of the first 200, and of variants "
-    "with "
-    "unusual values, are compared with `distrain predict`. Default: the file that the workflow was "
-    "fitted on.",
+    help="With --with-workflow: raw rows. The folder's scores of the first 200 are compared with "
+    "those of `distrain predict`. Default: the file that the workflow was fitted on.",
 )
 @click.option(
     "--since",
@@ -93,7 +84,6 @@ def command(
     tables: "TableForm",
     valid: tuple[str, ...],
     items: Path | str | None,
-    index: "Index | None",
     with_workflow: bool,
     sample: str | None,
     since: Path | None,
@@ -126,7 +116,7 @@ def command(
       distrain export runs/NAME exported --to onnx
       distrain export runs/NAME exported --checkpoint best
       distrain export runs/NAME exported --tables int8
-      distrain export runs/NAME exported --items shop/items --index hnsw
+      distrain export runs/NAME exported --items shop/items
       distrain export runs/NAME --to onnx --with-workflow --tables int8 --out served
       distrain export runs/NEXT tuesday --to onnx --since monday
     """
@@ -137,8 +127,6 @@ def command(
             "--sample needs --with-workflow",
             hint="Without it the model takes ids, not raw rows.",
         )
-    if index is not None and items is None:
-        raise InputError("--index needs --items")
     if (out is None) == (place is None):
         problem = "is missing" if out is None else "is given twice"
         raise InputError(f"the folder to write {problem}", hint="Give it once: --out FOLDER.")
@@ -155,11 +143,9 @@ def command(
     from functools import partial
 
     from distrain.predict.load_model import open_model
-    from distrain.predict.retrieval import check_index, table_of_items, write_towers
+    from distrain.predict.retrieval import table_of_items, write_towers
     from distrain.predict.serving.folder import export_folder
 
-    if index is not None:
-        check_index()
     if_interrupted(f"nothing was written to {out}")
     saved = open_model(folder)
     if tables != "fp32" and not valid:
@@ -168,7 +154,7 @@ def command(
     beside = None
     if items is not None:
         dataset = table_of_items(saved, items)
-        beside = partial(write_towers, saved=saved, to=to, items=dataset, index=index)
+        beside = partial(write_towers, saved=saved, to=to, items=dataset)
     written = export_folder(
         out,
         folder,
@@ -197,7 +183,6 @@ def _print_findings(written: "Written", to: "Form") -> None:
         facts = {
             "golden rows": f"{served.rows:,}",
             "largest difference to predict": f"{served.largest_difference:.1e}",
-            "rows with unusable values": f"{served.refused:,}",
         }
         if to == "onnx":
             names: dict[str, list[str]] = {}

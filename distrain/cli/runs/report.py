@@ -1,4 +1,4 @@
-"""`distrain report` and `compare`: write an HTML page about one run, and about several."""
+"""`distrain report` and `compare`: write an HTML page about a run, and compare several."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -10,7 +10,7 @@ import click
 
 from distrain.cli.jobs.choose_server import READ_S, server_of_run, server_option
 from distrain.cli.jobs.service_connection import server_argument, service_at
-from distrain.cli.options import EXISTING_FILE, PATH, json_option
+from distrain.cli.options import PATH, json_option
 from distrain.cli.output import print_answer, print_result, result_console, table_of
 from distrain.errors import InputError
 from distrain.jobs.run_paths import RunPaths
@@ -32,19 +32,12 @@ if TYPE_CHECKING:
 @click.option(
     "--curves", "with_curves", is_flag=True, help="Also draw RUN/curves.png, as training does."
 )
-@click.option(
-    "--evaluation",
-    metavar="FILE.json",
-    type=EXISTING_FILE,
-    help="Include this output of `distrain evaluate --json`.",
-)
 @server_option
 @json_option("Print the paths of the written files as JSON.")
 def command(
     run: str,
     out: Path | None,
     with_curves: bool,
-    evaluation: Path | None,
     server: str | None,
 ) -> None:
     """Write one self-contained HTML file about a run, also a failed or running one.
@@ -61,7 +54,6 @@ def command(
     Examples:
       distrain report runs/today
       distrain report runs/today --out today.html --curves
-      distrain report runs/today --evaluation evaluation.json
       distrain report dlrm-20260301-123000-ab12
     """
     from distrain.runs.report.run_page import write_curves, write_report
@@ -79,7 +71,7 @@ def command(
             page = out or Path(f"{job_id}.html")
         page = page or RunPaths(root).report
         curves = write_curves(root) if with_curves else []  # before the report
-        write_report(root, page, evaluation)
+        write_report(root, page)
         written = [str(path) for path in (page, *curves)]
         if is_remote(run):
             upload_images(root, run)
@@ -116,14 +108,8 @@ def _fetch_job(server: str, word: str, paths: RunPaths) -> str:
 
 @click.command("compare")
 @click.argument("runs", metavar="RUN RUN ...", nargs=-1, required=True, type=PATH)
-@click.option(
-    "--out",
-    metavar="FILE.html",
-    type=PATH,
-    help="Also write the comparison with its curves to one self-contained file.",
-)
 @json_option("Print the tables as JSON.")
-def compare(runs: tuple[Path, ...], out: Path | None) -> None:
+def compare(runs: tuple[Path, ...]) -> None:
     """Compare runs: their metrics, and the fields of the spec in which they differ.
 
     Each RUN is a run folder on this machine; `distrain status JOB` prints the run folder of a
@@ -132,9 +118,8 @@ def compare(runs: tuple[Path, ...], out: Path | None) -> None:
     \b
     Examples:
       distrain compare runs/monday runs/tuesday
-      distrain compare runs/monday runs/tuesday runs/today --out week.html
     """
-    from distrain.runs.report.comparison import compare as compared, write_comparison
+    from distrain.runs.report.comparison import compare as compared
     from distrain.runs.run_data import read_run_to_show
 
     if len(runs) < 2:
@@ -149,18 +134,10 @@ def compare(runs: tuple[Path, ...], out: Path | None) -> None:
         console.print("the specs are equal")
     if comparison.environment:
         _print(console, "differences in the environment", comparison.names, comparison.environment)
-    if out is not None:
-        write_comparison(data, out)
-        print_result(out)
     # Each table as an object of rows, with a text for each run.
     names = ("outcomes", "settings", "environment")
     tables = {name: {row[0]: row[1:] for row in getattr(comparison, name)} for name in names}
-    print_answer(
-        runs=[run.name for run in data],
-        names=comparison.names,
-        **tables,
-        file=None if out is None else str(out),
-    )
+    print_answer(runs=[run.name for run in data], names=comparison.names, **tables)
 
 
 def _print(

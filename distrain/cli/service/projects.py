@@ -26,7 +26,7 @@ class LimitType(click.ParamType):  # type: ignore[type-arg]
         text = str(value)
         if text == NO_LIMIT:
             return text
-        if not text.isdigit():
+        if not text.isdecimal():
             self.fail(f"{text!r} is neither a count nor `{NO_LIMIT}`", param, ctx)
         if int(text) >= 2**31:
             self.fail(f"{text} is not below 2^31; or write `{NO_LIMIT}`", param, ctx)
@@ -97,6 +97,7 @@ def put(
     }
     if max_priority is not None:
         changes["max_priority"] = max_priority
+    _refuse_declared(settings, name)
     with open_database(settings) as store:
         quotas = {one.name: one.quota for one in store.projects()}
         quota = quotas.get(name, Quota()).model_copy(update=changes)
@@ -116,7 +117,7 @@ def member(settings: "Settings", name: str, user: str, role: str) -> None:
     """Give a user a role in a project; `none` removes it.
 
     viewer: sees all jobs. submitter: submits, and sees and changes their own jobs. operator:
-    manages all jobs and members of the project.
+    manages all jobs of the project.
 
     \b
     Examples:
@@ -124,6 +125,7 @@ def member(settings: "Settings", name: str, user: str, role: str) -> None:
     """
     from distrain.service.values import Role
 
+    _refuse_declared(settings, name)
     with open_database(settings) as store:
         if role == "none":
             store.remove_member(name, user)
@@ -148,7 +150,7 @@ def show(settings: "Settings") -> None:
         rows: list[dict[str, Any]] = [
             {
                 "project": stored.name,
-                "declared": stored.declared,
+                "declared": stored.name in settings.projects,
                 "quota": stored.quota.model_dump(),
                 "members": {user: role.value for user, role in store.members(stored.name).items()},
             }
@@ -158,6 +160,17 @@ def show(settings: "Settings") -> None:
     for row in rows:
         members = ", ".join(f"{user} ({role})" for user, role in row["members"].items())
         print_result(f"{row['project']:20} {_limits(row['quota'])}; {members or 'no members'}")
+
+
+def _refuse_declared(settings: "Settings", name: str) -> None:
+    from distrain.service.store.errors import WrongState
+
+    if name in settings.projects:
+        raise WrongState(
+            "the configuration declares this project",
+            where={"project": name},
+            hint="Change it in serve.yaml, and restart the service.",
+        )
 
 
 def _limits(quota: dict[str, Any]) -> str:

@@ -50,62 +50,6 @@ def backup(settings: "Settings", file: Path) -> None:
     print_result(f"the database of the service in {settings.data_dir} was copied to {file}")
 
 
-@click.command("restore")
-@with_settings
-@click.argument("file", type=PATH)
-@json_option("Print one JSON document.")
-def restore(settings: "Settings", file: Path) -> None:
-    """Replace SQLite's database with a copy. The service must not run.
-
-    The previous database is kept beside it. Jobs that were submitted after the copy was made are
-    not in the copy: the service cancels those that still run. `distrain train --resume RUN`
-    continues them.
-
-    \b
-    Examples:
-      distrain serve restore /backups/service-2026-03-01.db
-    """
-    from distrain.service.process.preparing import make_folder
-    from distrain.service.store.store import restore as put_back
-
-    make_folder(settings)
-    before = put_back(settings, file)
-    print_answer(file=str(file), before=str(before) if before else None)
-    # The folder is printed since, without --config, it is not that of a systemd service.
-    print_result(f"{file} is now the database of the service in {settings.data_dir}")
-    if before:
-        print_result(f"the previous database is {before}")
-
-
-@click.command("prune")
-@with_settings
-@click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
-@json_option("Print one JSON document.")
-def prune(settings: "Settings", dry_run: bool) -> None:
-    """Delete rows and run folders that are older than `retention`.
-
-    The service does this every hour. Run folders in a bucket are kept.
-
-    \b
-    Examples:
-      distrain serve prune --dry-run
-    """
-    from distrain.service.reconcile.old_runs import old_runs, remove_old_runs
-
-    runs = old_runs if dry_run else remove_old_runs
-    with open_database(settings) as store:
-        rows = (store.expired if dry_run else store.prune)(settings.retention)
-        old = runs(settings, store.service_id, store.now_s(), store.has_ended)
-        folders = [str(path) for path in old]
-    print_answer(rows=rows, run_directories=folders)
-    for folder in folders:
-        print_result(folder)
-    deleted = ", ".join(f"{count} of {table}" for table, count in rows.items())
-    print_result(
-        f"{'would delete' if dry_run else 'deleted'}: rows {deleted}; run folders {len(folders)}"
-    )
-
-
 @click.group("serve", invoke_without_command=True)
 @settings_options
 @click.option("--port", type=click.IntRange(0, 65535), help="Default: 8686; 0 means any free port.")
@@ -142,8 +86,6 @@ def command(
       distrain serve check             check configuration, database and clusters
       distrain serve migrate           upgrade the database to this version
       distrain serve backup FILE       copy a database of SQLite
-      distrain serve restore FILE      restore such a copy
-      distrain serve prune --dry-run   show what retention deletes next
       distrain serve token ...         create, list and revoke tokens
       distrain serve project ...       projects, quotas and members
 
@@ -267,7 +209,7 @@ def migrate(settings: "Settings") -> None:
     print_result(f"the database {where} is up to date")
 
 
-for _command in (token, project, backup, restore, prune):
+for _command in (token, project, backup):
     command.add_command(_command)
 
 

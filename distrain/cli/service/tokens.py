@@ -50,7 +50,7 @@ def create(
     """Create a token and print it once: the database stores only its hash.
 
     `read`, `submit` and `cancel` are all that a user of jobs needs. With `admin`, the token can
-    also create tokens and, if the user's role allows it, set members and quotas.
+    also create tokens.
 
     \b
     Examples:

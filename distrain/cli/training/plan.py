@@ -140,13 +140,6 @@ def plan_lines(plan: "JobPlan") -> list[str]:
         )
         if size or not any(word in part for word in ("large", "ahead", "full"))
     ]
-    if plan.other_numbers:
-        lines += ["", f"{'ranks':>5}{'lanes':>7}{'rows a step':>13}{'memory':>13}"]
-        lines += [
-            f"{other.num_ranks:5}{other.lanes:7}{other.rows_per_step:13,}"
-            f"{byte_size(other.memory_bytes):>13}"
-            for other in plan.other_numbers
-        ]
     lines += ["", *explain(plan.tables), "", *_peak_lines(plan)]
     return [*lines, "", *(f"note: {advice}" for advice in plan.advice)] if plan.advice else lines
 

@@ -39,9 +39,7 @@ def run_bench(
     measures = measure_host_memory(client, sizes.memory_bytes, sizes.repeats)
     if device == "cuda":
         say("GPUs")
-        figures, facts = measure_gpus(client, sizes)
-        measures += figures
-        inventory = tuple({**host, "gpu_facts": facts[host["node"]]} for host in inventory)
+        measures += measure_gpus(client, sizes)
     say("storage")
     measures += measure_storage(client, folder, sizes.file_bytes, min(3, sizes.repeats))
     say("collectives")
@@ -80,4 +78,4 @@ def left_out(inventory: tuple[Mapping[str, Any], ...], device: str) -> Iterable[
     elif len(inventory) > MOST_PAIRED_NODES:
         yield f"links between all {len(inventory)} nodes: each node sends only to the next one"
     if device == "cuda":
-        yield "XID errors of the kernel's log, and NVLink's counters: see dcgmi"
+        yield "faults of GPUs, XID errors of the kernel's log, and NVLink's counters: see dcgmi"

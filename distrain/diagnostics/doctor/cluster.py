@@ -12,9 +12,7 @@ from distributed.comm.addressing import get_address_host
 
 from distrain.diagnostics.doctor import links, probes
 from distrain.diagnostics.doctor.facts import (
-    Clock,
     ClusterFacts,
-    DataSeen,
     FolderSeen,
     Link,
     ProcessFacts,
@@ -25,7 +23,6 @@ from distrain.diagnostics.doctor.report import Report, judge
 
 Answer = TypeVar("Answer")
 
-CLOCK_ROUNDS = 3
 MOST_WRITERS = 16
 MOST_HOSTS_IN_PAIRS = 16
 PEERS_OF_MANY = 8
@@ -34,7 +31,7 @@ _END_S = 10.0
 
 
 def examine_cluster(
-    client: Any, run_root: str = "", data: str = "", device: str = "auto", timeout_s: float = 20.0
+    client: Any, run_root: str = "", device: str = "auto", timeout_s: float = 20.0
 ) -> Report:
     """Examine the cluster of a `distributed.Client`.
 
@@ -43,13 +40,12 @@ def examine_cluster(
 
     Args:
         run_root: The folder that all workers should share; "" to skip this check.
-        data: Path, glob or URL of data that all workers should read; "" to skip this check.
         device: The device of jobs: `auto`, `cpu`, `cuda`.
         timeout_s: Timeout for the answers of all processes in each step.
     """
     info = client.scheduler_info(n_workers=-1)
     examination = _Examination(client, info, timeout_s)
-    work = examination.run(run_root, data, device)
+    work = examination.run(run_root, device)
     future = asyncio.run_coroutine_threadsafe(work, client.loop.asyncio_loop)
     try:
         seen = future.result()
@@ -79,32 +75,26 @@ class _Examination:
         self._listeners: list[ProcessPlace] = []
         self.ended = threading.Event()
 
-    async def run(self, run_root: str, data: str, device: str) -> ClusterFacts:
+    async def run(self, run_root: str, device: str) -> ClusterFacts:
         try:
-            return await self._run(run_root, data, device)
+            return await self._run(run_root, device)
         finally:
             await self._clean_up()
             self.ended.set()
 
-    async def _run(self, run_root: str, data: str, device: str) -> ClusterFacts:
+    async def _run(self, run_root: str, device: str) -> ClusterFacts:
         self._run_root = run_root
         everywhere = [self.scheduler, self.here, *self.workers]
         answers = await self._ask_all(everywhere, probes.look, lambda p: (get_host(p),))
         facts = {place: ProcessFacts.from_json(values) for place, values in answers.items()}
-        seen = ClusterFacts(
-            self.scheduler.address, facts, device=device, run_root=run_root, data_path=data
-        )
-        clocks = await self._measure_clocks(list(facts))
+        seen = ClusterFacts(self.scheduler.address, facts, device=device, run_root=run_root)
         links_seen, not_listening = await self._try_links(facts)
         users = [place for place in facts if place.role is not ProcessRole.SCHEDULER]
         folders_seen = await self._compare_folders(users) if run_root else {}
-        data_seen = await self._probe_data(users, data) if data else {}
         return replace(
             seen,
             silent=self._silent,
-            clocks=clocks,
             folders=folders_seen,
-            data=data_seen,
             links=links_seen,
             not_listening=not_listening,
         )
@@ -119,20 +109,6 @@ class _Examination:
             self._ask_all(files, probes.remove_files, lambda p: (self._run_root, names[p])),
             self._ask_all(listeners, links.stop_listening, lambda p: (self._key,)),
         )
-
-    async def _measure_clocks(self, places: list[ProcessPlace]) -> dict[ProcessPlace, Clock]:
-        async def measure(place: ProcessPlace) -> Clock:
-            earliest_s, latest_s = -float("inf"), float("inf")
-            for _ in range(CLOCK_ROUNDS):
-                before_s = probes.clock()
-                there_s = await self._ask(place, probes.clock)
-                # `place` read its clock between two readings of the clock here. Each round narrows
-                # the bounds.
-                earliest_s = max(earliest_s, there_s - probes.clock())
-                latest_s = min(latest_s, there_s - before_s)
-            return Clock(earliest_s, latest_s)
-
-        return await self._gather(places, measure)
 
     async def _compare_folders(self, places: list[ProcessPlace]) -> dict[ProcessPlace, FolderSeen]:
         names = {place: f"{self._key}-{number}" for number, place in enumerate(places)}
@@ -149,12 +125,6 @@ class _Examination:
             missing = tuple(p for p in writers if names[p] not in there)
             seen[place] = replace(seen[place], missing=missing)
         return seen
-
-    async def _probe_data(
-        self, places: list[ProcessPlace], data: str
-    ) -> dict[ProcessPlace, DataSeen]:
-        answers = await self._ask_all(places, probes.probe_data, lambda p: (data,))
-        return {place: DataSeen(**values) for place, values in answers.items()}
 
     async def _try_links(
         self, facts: Mapping[ProcessPlace, ProcessFacts]

@@ -104,14 +104,6 @@ class ProcessFacts:
 
 
 @dataclass(frozen=True)
-class Clock:
-    """Bounds of the offset of a process's clock from the clock of this machine, in seconds."""
-
-    earliest_s: float
-    latest_s: float
-
-
-@dataclass(frozen=True)
 class FolderSeen:
     """The folder of runs as one process sees it; all processes should see the same folder."""
 
@@ -119,16 +111,6 @@ class FolderSeen:
     free_bytes: int = 0
     filesystem: str = ""  # type and source, such as `nfs4 nas:/runs`
     missing: tuple[ProcessPlace, ...] = ()  # the processes whose files are not visible here
-
-
-@dataclass(frozen=True)
-class DataSeen:
-    """The data as one process sees them: files, their size, and a digest of paths and sizes."""
-
-    trouble: str = ""
-    num_files: int = 0
-    size_bytes: int = 0
-    digest: str = ""
 
 
 @dataclass(frozen=True)
@@ -154,15 +136,12 @@ class ClusterFacts:
     facts: Mapping[ProcessPlace, ProcessFacts]
     # the processes that did not answer, with the reason
     silent: Mapping[ProcessPlace, str] = field(default_factory=dict)
-    clocks: Mapping[ProcessPlace, Clock] = field(default_factory=dict)
     folders: Mapping[ProcessPlace, FolderSeen] = field(default_factory=dict)
-    data: Mapping[ProcessPlace, DataSeen] = field(default_factory=dict)
     links: tuple[Link, ...] = ()
     # the processes that could not listen, with the reason
     not_listening: Mapping[ProcessPlace, str] = field(default_factory=dict)
     device: str = "auto"  # the device of the ranks: `auto`, `cpu` or `cuda`
     run_root: str = ""  # the folder of runs; "" for none
-    data_path: str = ""
 
     def of(self, *roles: ProcessRole) -> dict[ProcessPlace, ProcessFacts]:
         return {place: facts for place, facts in self.facts.items() if place.role in roles}

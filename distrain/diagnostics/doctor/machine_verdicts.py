@@ -1,4 +1,4 @@
-"""Finds differences between processes: GPUs, versions, folders, data and clocks; no I/O."""
+"""Finds differences between processes: GPUs, versions and folders; no I/O."""
 
 import errno
 import os
@@ -6,9 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from distrain.diagnostics.doctor.facts import (
-    Clock,
     ClusterFacts,
-    DataSeen,
     Finding,
     FolderSeen,
     ProcessFacts,
@@ -63,7 +61,6 @@ def _missing(facts: ProcessFacts) -> tuple[str, str]:
     )
 
 
-LARGEST_OFFSET_S = 2.0
 LITTLE_DISK_BYTES = 10 * 2**30
 NO_DISK_BYTES = 2**30
 _TALK = ("python", "distrain", "dask", "distributed")
@@ -115,41 +112,6 @@ def _odd_version(package: str, version: str, usual: str) -> tuple[str, str]:
     if not usual:
         return fact, f"pip uninstall {package}, or install it everywhere."
     return fact, f"pip install '{package}=={usual}' there, and restart it."
-
-
-def judge_clocks(seen: ClusterFacts) -> Iterator[Finding]:
-    """Yield findings on clocks that surely differ by more than `LARGEST_OFFSET_S`.
-
-    The other clocks are compared with the scheduler's. If there are several others and all of them
-    differ from it, the only finding is on the scheduler.
-    """
-    scheduler = ProcessPlace(ProcessRole.SCHEDULER, seen.scheduler)
-    reference = seen.clocks.get(scheduler)
-    if reference is None:
-        return
-    offsets = {
-        place: Clock(clock.earliest_s - reference.latest_s, clock.latest_s - reference.earliest_s)
-        for place, clock in seen.clocks.items()
-        if place != scheduler
-    }
-    off = {
-        place: offset
-        for place, offset in offsets.items()
-        if offset.earliest_s > LARGEST_OFFSET_S or offset.latest_s < -LARGEST_OFFSET_S
-    }
-    mend = "Synchronise it with a time service: `timedatectl set-ntp true`, or chrony."
-    if len(off) > 1 and len(off) == len(offsets):
-        fact = f"its clock differs from all others, by {_offset(next(iter(off.values())))}"
-        yield mistake("clock", (scheduler,), fact, mend)
-        return
-    for place, offset in sorted(off.items()):
-        yield mistake("clock", (place,), f"its clock is {_offset(offset)} the scheduler's", mend)
-
-
-def _offset(offset: Clock) -> str:
-    middle_s = (offset.earliest_s + offset.latest_s) / 2
-    bound_s = (offset.latest_s - offset.earliest_s) / 2
-    return f"{abs(middle_s):.1f} s (± {bound_s:.2f} s) {'ahead of' if middle_s > 0 else 'behind'}"
 
 
 def judge_folders(seen: ClusterFacts) -> Iterator[Finding]:
@@ -206,27 +168,3 @@ def _of_workers(check: str, places: tuple[ProcessPlace, ...], fact: str, mend: s
     # With `distrain train` the client also uses the folder, but with a service it does not.
     only_client = all(place.role is ProcessRole.CLIENT for place in places)
     return (warning if only_client else mistake)(check, places, fact, mend)
-
-
-def judge_data(seen: ClusterFacts) -> Iterator[Finding]:
-    """Yield findings on processes that cannot list the data, or see other files than most.
-
-    Processes with the same error, or with the same files, share a finding.
-    """
-    for trouble, places in by_value({p: d.trouble for p, d in seen.data.items()}).items():
-        if trouble:
-            mend = f"Mount it there, or give the workers credentials for {seen.data_path}."
-            yield _of_workers("data", places, f"cannot list {seen.data_path}: {trouble}", mend)
-    read = {place: data for place, data in seen.data.items() if not data.trouble}
-    groups = by_value({place: data.digest for place, data in read.items()})
-    usual = next(iter(groups.values()), ())
-    for places in list(groups.values())[1:]:
-        fact = (
-            f"{seen.data_path} has {_files(read[places[0]])}; others see {_files(read[usual[0]])}"
-        )
-        mend = "Put the data on a filesystem that all workers share, at the same path."
-        yield _of_workers("data", places, fact, mend)
-
-
-def _files(data: DataSeen) -> str:
-    return f"{data.num_files} files of {byte_size(data.size_bytes)} ({data.digest})"

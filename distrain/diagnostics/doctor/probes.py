@@ -11,14 +11,12 @@ missing names for up to half a minute.
 
 import contextlib
 import getpass
-import hashlib
 import os
 import platform
 import re
 import resource
 import socket
 import subprocess
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
@@ -27,10 +25,9 @@ from typing import Any
 
 import psutil
 
-from distrain.diagnostics.doctor.facts import DataSeen, GpuFacts, ProcessFacts
+from distrain.diagnostics.doctor.facts import GpuFacts, ProcessFacts
 from distrain.errors import ClusterError, DistrainError
 from distrain.storage import background
-from distrain.storage.inputs import list_inputs
 from distrain.storage.unfinished import boot_id
 from distrain.version import build, package_version
 from distrain.workers.local import check_shared_memory
@@ -46,11 +43,6 @@ async def look(host: str) -> dict[str, Any]:
     """
     facts = await in_thread(lambda: facts_of_here(host))
     return asdict(facts)
-
-
-def clock() -> float:
-    """Return this machine's time, in seconds since 1970."""
-    return time.time()
 
 
 async def in_thread(work: Callable[[], Any]) -> Any:
@@ -265,11 +257,6 @@ async def remove_files(folder: str, names: list[str]) -> None:
     await in_thread(lambda: _remove([Path(folder, name) for name in names]))
 
 
-async def probe_data(path: str) -> dict[str, Any]:
-    """Return the `DataSeen` of this process for a path, folder, glob or URL, as JSON values."""
-    return asdict(await in_thread(lambda: _data(path)))
-
-
 def _leave(folder: Path, name: str) -> dict[str, Any]:
     seen: dict[str, Any] = {"filesystem": filesystem_of(folder)}
     try:
@@ -315,13 +302,3 @@ def filesystem_of(folder: Path) -> str:
                 kind, source = right.split()[:2]
                 best, filesystem = len(point), f"{kind} {source}"
     return filesystem
-
-
-def _data(path: str) -> DataSeen:
-    try:
-        files = list_inputs(path)
-    except DistrainError as error:
-        return DataSeen(trouble=error.message)
-    listed = sorted((file.path, file.size_bytes) for file in files)
-    digest = hashlib.sha256(repr(listed).encode()).hexdigest()[:16]
-    return DataSeen("", len(listed), sum(size for _, size in listed), digest)

@@ -14,8 +14,6 @@ from distrain.diagnostics.doctor.facts import (
     Severity,
 )
 from distrain.diagnostics.doctor.machine_verdicts import (
-    judge_clocks,
-    judge_data,
     judge_folders,
     judge_gpus,
     judge_versions,
@@ -33,8 +31,6 @@ CHECKS = (
     judge_processes,
     judge_links,
     judge_folders,
-    judge_data,
-    judge_clocks,
     judge_gpus,
 )
 
@@ -93,7 +89,7 @@ def _not_looked_at(seen: ClusterFacts) -> Iterator[str]:
 
 HEADINGS = (
     "process", "host", "python", "distrain", "torch", "interface", "ranks' address",
-    "clock", "/dev/shm", "free memory", "first GPU", "run root on",
+    "/dev/shm", "free memory", "first GPU", "run root on",
 )  # fmt: skip
 
 
@@ -103,8 +99,7 @@ def facts_table(seen: ClusterFacts) -> list[tuple[str, ...]]:
 
 def _row(seen: ClusterFacts, place: ProcessPlace, facts: ProcessFacts) -> tuple[str, ...]:
     is_worker = place.role is ProcessRole.WORKER
-    clock, folder = seen.clocks.get(place), seen.folders.get(place)
-    offset_s = None if clock is None else (clock.earliest_s + clock.latest_s) / 2
+    folder = seen.folders.get(place)
     return (
         place.name or place.address if is_worker else str(place.role),
         facts.hostname,
@@ -113,7 +108,6 @@ def _row(seen: ClusterFacts, place: ProcessPlace, facts: ProcessFacts) -> tuple[
         facts.versions.get("torch", ""),
         facts.interface if is_worker else "",
         facts.rank_address if is_worker else "",
-        "-" if offset_s is None else f"{offset_s:+.2f} s",
         byte_size(facts.shm_bytes),
         byte_size(facts.available_bytes),
         facts.first_gpu or "-",
@@ -137,15 +131,9 @@ def report_json(report: Report) -> dict[str, Any]:
             {
                 **asdict(place),
                 "facts": asdict(facts),
-                "clock": _asdict(seen.clocks.get(place)),
-                "run_root": _asdict(seen.folders.get(place)),
-                "data": _asdict(seen.data.get(place)),
+                "run_root": asdict(folder) if (folder := seen.folders.get(place)) else None,
             }
             for place, facts in sorted(seen.facts.items())
         ],
         "connections": [asdict(link) for link in seen.links],
     }
-
-
-def _asdict(value: Any) -> dict[str, Any] | None:
-    return None if value is None else asdict(value)

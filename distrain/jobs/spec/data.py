@@ -5,6 +5,7 @@
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, WrapValidator, field_validator, model_validator
@@ -28,11 +29,6 @@ def _number_or_time(value: Any, _: Any) -> Any:
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 2**63:
         return value
     raise ValueError("a number above 0, or a time such as 30m, 12h, 7d is needed")
-
-
-_OF_PREPARED_ROWS = (
-    *("filter", "negatives", "hive", "windows", "cache_dir", "fill_null_id", "fill_null_value"),
-)
 
 
 class WindowsSpec(Section):
@@ -102,13 +98,6 @@ class RowsSpec(Section):
     )
     hive: bool = Field(
         False, description="Whether the names of folders such as `key=value` are read as columns."
-    )
-    workflow: str | None = Field(
-        None,
-        description="The folder of a fitted workflow, as `distrain prep` writes it. Then `train` "
-        "and `valid` are raw parquet files, and the loader's threads prepare the rows. Null: the "
-        "rows are already prepared.",
-        min_length=1,
     )
     fill_null_id: Whole | None = Field(
         None, ge=0, description="The replacement for null ids; null: null ids are an error."
@@ -245,14 +234,15 @@ class DataSpec(LoadingSpec, RowsSpec, FilesSpec):
     def needs_gpu(self) -> bool:
         return self.reader == "cudf"
 
-    @model_validator(mode="after")
-    def _raw_rows(self) -> "DataSpec":
-        """Reject options that apply only to prepared rows if `workflow` says that rows are raw."""
-        defaults = type(self).model_fields
-        others = [n for n in _OF_PREPARED_ROWS if getattr(self, n) != defaults[n].default]
-        if self.workflow is not None and others:
-            raise ValueError(
-                f"{', '.join(others)}: for prepared rows only, and data.workflow is set; prepare "
-                "the rows with `distrain prep`, or leave it out"
-            )
-        return self
+    @model_validator(mode="before")
+    @classmethod
+    def _without_workflow(cls, values: Any) -> Any:
+        # Specs of version 0.2.0 have the option `workflow`, for training on raw rows.
+        if isinstance(values, Mapping) and "workflow" in values:
+            if values["workflow"] is not None:
+                raise ValueError(
+                    "unknown key 'workflow'; prepare raw rows with `distrain prep RAW --workflow "
+                    "WORKFLOW --out DIR`, and train on DIR/train"
+                )
+            return {key: value for key, value in values.items() if key != "workflow"}
+        return values

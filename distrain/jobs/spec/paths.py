@@ -12,7 +12,6 @@ PATHS = (
     "data.train",
     "data.valid",
     "data.schema_path",
-    "data.workflow",
     "data.cache_dir",
     "data.shuffle_dir",
     "checkpoint.dir",

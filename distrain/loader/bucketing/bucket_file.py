@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,7 +50,7 @@ class BucketFile:
         self._lock = threading.Lock()
         self._own = threading.local()
         self._folder = folder
-        self._descriptor = _nameless_file(folder, int(ends[-1]))
+        self._file = _new_file(folder, int(ends[-1]))
 
     def reserve(self, buckets: Sequence[int], counts: Sequence[int]) -> list[Run]:
         runs = []
@@ -96,7 +95,7 @@ class BucketFile:
         data, done = segment.cells.data.cast("B"), 0
         try:
             while done < len(data):
-                done += os.pwrite(self._descriptor, data[done:], segment.place + done)
+                done += os.pwrite(self._file.fileno(), data[done:], segment.place + done)
         except OSError as error:
             raise _not_written(self._folder, error) from error
 
@@ -130,7 +129,7 @@ class BucketFile:
             some = [part.data.cast("B") for part in parts[number : number + most]]
             while some:
                 try:
-                    count = os.preadv(self._descriptor, some, place)
+                    count = os.preadv(self._file.fileno(), some, place)
                 except OSError as error:
                     raise self._not_read(f"cannot be read: {error.strerror}") from error
                 if not count:
@@ -149,35 +148,23 @@ class BucketFile:
         )
 
     def close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-            self._idle, self._open = [], {}
-
-    def __del__(self) -> None:
-        with contextlib.suppress(AttributeError, OSError):
-            self.close()
+        self._file.close()
+        self._idle, self._open = [], {}
 
 
-def _nameless_file(folder: str, size: int) -> int:
+def _new_file(folder: str, size: int) -> IO[bytes]:
     try:
         os.makedirs(folder, exist_ok=True)
-        try:
-            descriptor = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL):
-                raise
-            descriptor, path = tempfile.mkstemp(prefix=_PREFIX, dir=folder)
-            os.unlink(path)
+        file = tempfile.TemporaryFile(prefix=_PREFIX, dir=folder)  # noqa: SIM115
         try:
             if size:
-                os.posix_fallocate(descriptor, 0, size)
+                os.posix_fallocate(file.fileno(), 0, size)
         except BaseException:
-            os.close(descriptor)
+            file.close()
             raise
     except OSError as error:
         raise _not_written(folder, error, size) from error
-    return descriptor
+    return file
 
 
 def _not_written(folder: str, error: OSError, size: int | None = None) -> OutputError:

@@ -7,9 +7,7 @@ in the layout of a batch, then the rows' random keys (see `first_pass`), 8 bytes
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -71,49 +69,23 @@ class Run(NamedTuple):
     rows: int
 
 
-class Slabs:
-    """Keeps the memory of the last closed `BucketMemory`, and gives it to the next one."""
-
-    def __init__(self) -> None:
-        self._idle: deque[Cells] = deque(maxlen=1)
-
-    def take(self, cells: int) -> Cells:
-        """Return uninitialised memory of at least `cells` cells of 4 bytes.
-
-        Reuses the memory that `give_back` received, if it suffices.
-        """
-        with contextlib.suppress(IndexError):
-            idle = self._idle.popleft()
-            if len(idle) >= cells:
-                return idle
-        return np.empty(cells, np.int32)
-
-    def give_back(self, slab: Cells) -> None:
-        self._idle.append(slab)
-
-    def clear(self) -> None:
-        self._idle.clear()
-
-
 class BucketMemory:
     """Holds the buckets of a full shuffle in memory, each as one segment.
 
     Args:
         sizes: The number of rows of each bucket, by its number.
         num_columns: The number of flat columns.
-        slabs: Provides the memory, and gets it back at `close`.
     """
 
-    def __init__(self, sizes: Mapping[int, int], num_columns: int, slabs: Slabs):
+    def __init__(self, sizes: Mapping[int, int], num_columns: int):
         width = num_columns + KEY_CELLS
-        self._slabs = slabs
-        self._slab = slabs.take(width * sum(sizes.values()))
+        slab = np.empty(width * sum(sizes.values()), np.int32)
         self._segments: dict[int, Segment] = {}
         self._filled = dict.fromkeys(sizes, 0)
         self._lock = threading.Lock()
         end = 0
         for bucket, rows in sizes.items():
-            cells = self._slab[end : end + width * rows].reshape(width, rows)
+            cells = slab[end : end + width * rows].reshape(width, rows)
             self._segments[bucket] = Segment(cells, rows)
             end += width * rows
 
@@ -145,7 +117,4 @@ class BucketMemory:
         return self._segments[bucket].block
 
     def close(self) -> None:
-        if self._segments:
-            self._segments = {}
-            self._slabs.give_back(self._slab)
-            del self._slab
+        self._segments = {}

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from distrain.loader.backends import CpuBackend
 from distrain.loader.batch import Batch
 from distrain.loader.bucketing.bucket_file import BucketFile
-from distrain.loader.bucketing.bucket_store import BucketMemory, Slabs
+from distrain.loader.bucketing.bucket_store import BucketMemory
 from distrain.loader.delivery.loads_ahead import EpochWork
 from distrain.loader.filling.batch_memory import OpenBatch
 from distrain.loader.filling.filler import Block
@@ -136,8 +136,7 @@ _NO_PLACES = np.empty(0, np.int32)
 class FirstPass:
     buckets: Buckets  # the buckets of the epoch
     num_columns: int  # number of flat columns
-    folder: str | None  # the folder for the buckets' file; `None` keeps buckets in `slabs` memory
-    slabs: Slabs
+    folder: str | None  # the folder for the buckets' file; `None` keeps buckets in memory
 
     def __call__(
         self,
@@ -157,7 +156,7 @@ class FirstPass:
         buckets = sorted(chunks[load.chunk].row_groups[0] for load in loads)
         needed = {number: int(sizes[number]) for number in buckets}
         store: BucketStore = (
-            BucketMemory(needed, self.num_columns, self.slabs)
+            BucketMemory(needed, self.num_columns)
             if self.folder is None
             else BucketFile(needed, self.num_columns, self.folder)
         )

@@ -13,7 +13,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from distrain.errors import DataError, OutputError, SpecError
+from distrain.errors import DataError, OutputError
 from distrain.loader.cache.row_group_cache import RowGroupCache
 from distrain.loader.dataset import Dataset
 from distrain.loader.filling.filler import check_values
@@ -60,16 +60,11 @@ def pack(
     Raises:
         DataError: The source cannot be read, has files without a version (an ETag or a time), or
             holds values that training rejects.
-        SpecError: The dataset prepares raw rows with a workflow.
         OutputError: The folder exists, contains source files, or could not be written.
         ValueError: `threads` is less than 1.
     """
     if threads is not None and threads < 1:
         raise ValueError(f"threads={threads}")
-    if dataset.workflow is not None:
-        raise SpecError(
-            "raw rows cannot be packed", hint="Prepare them with `distrain prep`, and pack these."
-        )
     started_s = time.monotonic()
     columns, num_threads = dataset.columns, threads or min(os.cpu_count() or 1, _MOST_THREADS)
     check_inputs_outside(cache_dir, dataset.table.compact.files)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import IO, TYPE_CHECKING
@@ -43,13 +43,6 @@ if TYPE_CHECKING:
 _MOST_LISTED = 5
 
 
-RawColumns = Callable[[str], Sequence[str]]
-"""Returns the names of the columns to read from the raw file at a path.
-
-Raises a `DataError` if the file cannot be used.
-"""
-
-
 @dataclass(frozen=True)
 class _Footer:
     file: InputFile
@@ -76,7 +69,6 @@ def read_footers(
     fill_null_value: float | None = None,
     row_filter: str | None = None,
     windows: WindowsSpec | None = None,
-    raw_columns: RawColumns | None = None,
     retry_s: float = 0.0,
 ) -> Table:
     """Return the row groups of a table, after checking everything that footers show.
@@ -96,8 +88,6 @@ def read_footers(
             selects all rows.
         windows: How to cut the table into windows, which are trained one after another; `None` for
             no windows.
-        raw_columns: For raw files, which are prepared as they are read: a function that returns the
-            columns to read. The values are checked later; `schema` is that of the prepared rows.
         retry_s: How long to retry if the storage does not answer, for each file.
 
     Raises:
@@ -121,13 +111,7 @@ def read_footers(
     _refuse_vocabularies(files)
 
     def read(number: int) -> _Footer:
-        file, columns = files[number], wanted
-        if raw_columns is not None:
-            try:
-                columns = tuple(WantedColumn(name, "raw") for name in raw_columns(file.path))
-            except DataError as problem:
-                return _Footer(file, (), (), (), (problem,))
-        return _read_footer(file, columns, hive, taking, windows)
+        return _read_footer(files[number], wanted, hive, taking, windows)
 
     footers = read_files([file.path for file in files], read, retry_s)
     _raise_problems([problem for footer in footers for problem in footer.problems])
@@ -323,8 +307,6 @@ def _column_problems(
         mismatch = type_problem(column, kind)
         if mismatch:
             yield DataError(mismatch, where=where, hint=type_hint(column, kind))
-            continue
-        if column.kind == "raw":  # the statistics describe values before preparation
             continue
         leaf = _leaf_of(leaves, column)
         for group, statistics in enumerate(_statistics_of(metadata, groups, leaf)):

@@ -16,7 +16,7 @@ from distrain.schema.schema import Schema
 if TYPE_CHECKING:
     from pyarrow import DataType
 
-Kind = Literal["id", "value", "label", "weight", "task_weight", "raw"]
+Kind = Literal["id", "value", "label", "weight", "task_weight"]
 
 _INT32_IDS = 2**31
 FILL_HINT = (
@@ -31,8 +31,7 @@ _MOST_CLASSES = 2**24
 @dataclass(frozen=True)
 class WantedColumn:
     name: str
-    # `"id"` (categorical), `"value"` (continuous), `"label"`, or one of the two kinds of weights;
-    # `"raw"` (any type, lists or not) for files that are prepared as they are read
+    # `"id"` (categorical), `"value"` (continuous), `"label"`, or one of the two kinds of weights
     kind: Kind
     # ids, or classes of labels, are in `0 .. cardinality-1`; `None` if unknown
     cardinality: int | None = None
@@ -136,12 +135,10 @@ def type_problem(column: WantedColumn, kind: DataType) -> str | None:
 
     Ids are integers, booleans or dates; numbers may also be floats. Labels and weights cannot be
     dates. Lists are for list columns only. A column without values needs a replacement for nulls,
-    or lists. Raw columns may have any type.
+    or lists.
     """
     from pyarrow import types
 
-    if column.kind == "raw":  # the workflow checks its inputs
-        return None
     holds = f"column {column.name!r} has type {kind}"
     if _is_list(kind):
         if not column.is_list:

@@ -18,7 +18,6 @@ from distrain.loader.partition.table import RowGroup
 from distrain.loader.reading.partial_file import PartialFile, Span, plan_ranges
 from distrain.loader.reading.reader import Expected
 from distrain.loader.reading.remote_file import RemoteFile
-from distrain.loader.reading.shared_partial_file import shared_partial_file
 from distrain.storage.ranges import Connections
 
 _Key = tuple[str, int]
@@ -220,7 +219,7 @@ class Fetcher:
                 for span in self._spans_of(group, file.paths, metadata)
             ]
             ranges = plan_ranges(spans, gap_bytes=options.gap_bytes, most_bytes=options.range_bytes)
-            partial_file = _partial_file(file, group, ranges, Span(begin, begin + len(part)))
+            partial_file = PartialFile(file.num_bytes)
             partial_file.write(begin, part)
         except BaseException as error:
             with self._changed:
@@ -269,7 +268,7 @@ class Fetcher:
         partial_file = wanted.partial_file
         assert partial_file is not None
         try:
-            partial_file.bring(span, file.read)
+            partial_file.write(span.begin, file.read(*span))
         except BaseException as error:
             with self._changed:
                 wanted.in_flight -= 1
@@ -289,15 +288,6 @@ class Fetcher:
         wanted.error = error
         self._look_ahead()
         self._changed.notify_all()
-
-
-def _partial_file(
-    file: RemoteFile, group: RowGroup, ranges: list[Span], footer: Span
-) -> PartialFile:
-    """Return a row group's partial file, shared by processes if the file's version is known."""
-    name = (group.file, file.version, group.index)
-    shared = shared_partial_file(name, file.num_bytes, ranges, footer) if file.version else None
-    return shared or PartialFile(file.num_bytes)
 
 
 class _Expectation(Expected):

@@ -47,8 +47,7 @@ class LatestColumns:
         latest = self._latest
         if latest and latest[1:3] == (arrow, names) and schema.equals(latest[0]):
             return latest[3]
-        prepared = [column for column in columns if column.kind != "raw"]
-        fills = {column.name: column.fill_null for column in prepared if not column.is_list}
+        fills = {column.name: column.fill_null for column in columns if not column.is_list}
         limits = {column.name: column.id_limit for column in columns if column.kind == "id"}
         columns_of_file = FileColumns(
             _problem(parquet.schema_arrow, columns),
@@ -76,7 +75,7 @@ def paths_of(metadata: pq.FileMetaData) -> tuple[str, ...]:
 
 def column_numbers(paths: Sequence[str], columns: Sequence[WantedColumn]) -> list[int]:
     flat = {column.name for column in columns if not column.is_list}
-    lists = {column.name for column in columns if column.is_list or column.kind == "raw"}
+    lists = {column.name for column in columns if column.is_list}
     return [n for n, path in enumerate(paths) if column_of_leaf(path, flat, lists)]
 
 

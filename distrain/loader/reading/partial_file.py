@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterable
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable
+from typing import NamedTuple
 
 
 class Span(NamedTuple):
@@ -50,8 +50,6 @@ class PartialFile:
     freed when there is no reference to the partial file and all files opened at `path` are closed.
     """
 
-    _memory: _HasNumber
-
     def __init__(self, num_bytes: int):
         self._memory = _Memory()
         os.ftruncate(self._memory.number, num_bytes)
@@ -63,14 +61,6 @@ class PartialFile:
         while view:
             count = os.pwrite(self._memory.number, view, begin)
             begin, view = begin + count, view[count:]
-
-    def bring(self, span: Span, read: Callable[[int, int], bytes]) -> None:
-        """Read a range of the remote file with `read(begin, end)`, and write it at its offset."""
-        self.write(span.begin, read(*span))
-
-
-class _HasNumber(Protocol):
-    number: int
 
 
 class _Memory:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from distrain.errors import InputError
 from distrain.loader.batch import Ragged
 from distrain.loader.host_memory import HostMemory, empty
-from distrain.metrics.exchange_stats import Traffic
+from distrain.metrics.exchange_stats import ExchangeStats
 from distrain.models.embeddings import kernels
 from distrain.models.embeddings.columns import TableColumn, first_of_tables
 from distrain.models.embeddings.device_row_cache import DeviceRowCache
@@ -94,8 +94,9 @@ class EmbeddingCollection(nn.Module):
     >>> [tuple(weight.shape) for weight in tables.weights]
     [(8, 2)]
     >>> ids = torch.tensor([[2, 0], [0, 4], [2, 4]], dtype=torch.int32)
-    >>> tables.route(ids).traffic
-    Traffic(lookups=6, distinct=4, updated=4, sent_bytes=0)
+    >>> traffic = tables.route(ids).traffic
+    >>> traffic.lookups, traffic.distinct, traffic.updated, traffic.sent_bytes
+    (6, 4, 4, 0)
     >>> [tuple(values.shape) for values in tables(ids)]
     [(3, 2, 2)]
     """
@@ -198,7 +199,7 @@ class EmbeddingCollection(nn.Module):
                 store.traffic(route, values_dtype(weight).itemsize)
                 for store, route, weight in zip(self.stores, routes, self.weights, strict=True)
             ),
-            Traffic(),
+            ExchangeStats(),
         )
         return Route(len(ids), tuple(routes), traffic)
 

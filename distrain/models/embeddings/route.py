@@ -12,7 +12,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from distrain.metrics.exchange_stats import Traffic
+from distrain.metrics.exchange_stats import ExchangeStats
 from distrain.models.embeddings.replicated import ReplicatedRoute
 from distrain.models.embeddings.row_wise import RowWiseRoute
 
@@ -56,7 +56,7 @@ class Route:
 
     num_rows: int
     stores: tuple[StoreRoute, ...]
-    traffic: Traffic
+    traffic: ExchangeStats
 
 
 def table_segments(table_of: Sequence[int], lengths: Sequence[int]) -> tuple[Tensor, Tensor]:

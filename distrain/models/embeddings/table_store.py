@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from distrain.errors import InputError
 from distrain.loader.batch import Ragged
-from distrain.metrics.exchange_stats import Traffic
+from distrain.metrics.exchange_stats import ExchangeStats
 from distrain.models.embeddings import kernels, replicated, row_owners, row_wise
 from distrain.models.embeddings.columns import (
     PLACEMENTS,
@@ -252,10 +252,13 @@ class Store:
             of_table[table] += 1
         return turns
 
-    def traffic(self, route: StoreRoute, value_bytes: int) -> Traffic:
+    def traffic(self, route: StoreRoute, value_bytes: int) -> ExchangeStats:
         lookups = route.inverse.numel() + sum(len(own.inverse) for own in route.lists)
         sent = route.rows.sent_bytes(self.dim * value_bytes)
-        return Traffic(lookups, route.num_distinct, len(route.rows.touched), sent)
+        touched = len(route.rows.touched)
+        return ExchangeStats(
+            lookups=lookups, distinct=route.num_distinct, updated=touched, sent_bytes=sent
+        )
 
 
 class StoreWeights(nn.ParameterList):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +29,13 @@ from distrain.predict.serving.make_delta import DeltaSize, previous_export, writ
 from distrain.predict.serving.program import Program, program_of, write_vocabulary
 from distrain.predict.serving.raw_graph import RAW_GRAPH, RawInput, raw_inputs, write_raw_graph
 from distrain.prep import raw_values, steps
-from distrain.prep.reading import RawSample, first_rows, saved_features
+from distrain.prep.reading import first_rows, saved_features
 from distrain.prep.transforming import RawTables
 from distrain.prep.workflow import FORM, Workflow
 from distrain.storage.outputs import check_free, scratch_folder
 from distrain.version import __version__
 
+SAMPLE_ROWS = 200
 TOLERANCE = 1e-6
 MEASURED = ("auc", "log_loss", "normalised_entropy", "calibration")
 _MODULES = (score, preprocess, rows, raw_values, steps, deltas)
@@ -53,9 +52,6 @@ class ServedExport:
     """The result of comparing the scores of an export with those of `predict`."""
 
     rows: int  # the number of golden rows, which are stored in the folder with their scores
-    # rows of the sample, and copies with odd values, that the folder rejects; only for rows of the
-    # sample, it is checked that `predict` rejects them, too
-    refused: int
     largest_difference: float  # between the scores of the folder and of `predict`
     no_graph: Mapping[str, str]  # the reasons why there is no graph of raw columns, by column
 
@@ -91,8 +87,8 @@ def export_folder(
         with_workflow: Whether to add the workflow of the model's data, so that the export scores
             raw rows.
         sample: A file of raw rows; `None` for the first file that the workflow was fitted on. Its
-            first rows, and copies of them with odd values, are scored by the export and by
-            `predict`, and the scores are compared. Only used with `with_workflow`.
+            first rows are scored by the export and by `predict`, and the scores are compared. Only
+            used with `with_workflow`.
         valid: Files of labelled rows, prepared or raw. The model's metrics on these rows are added
             to the manifest.
         since: The folder of the previous export, complete or a delta. If given, only the changes
@@ -191,25 +187,22 @@ class _ServedWorkflow:
     def _checked(self, folder: Path) -> tuple[dict[str, Any], ServedExport]:
         """Compare the folder's scores with those of `predict`, also the scores of `raw.onnx`.
 
-        The rows are those of the sample, and copies of them with odd values (`with_edges`). Rows
-        that the folder rejects are counted and not scored.
+        The rows are those of the sample; rows that the folder rejects are not scored.
 
         Returns the content of `golden.json`, and the comparison. Raises `DataError` if scores
-        differ by more than the tolerance, no row can be scored, or `predict` scores a row of the
-        sample itself that the folder rejects. The folder may reject a copy that `predict` scores.
+        differ by more than the tolerance, no row can be scored, or `predict` scores a row that the
+        folder rejects.
         """
-        scorer, sample = score.Scorer(folder), with_edges(self._first)
-        form, table = sample.form, sample.table
+        scorer = score.Scorer(folder)
+        form, table = self._first.form, self._first.table
         given = {name: values_of(table[name]) for name in table.column_names}
-        usable, refused = [], 0
+        usable = []
         for place in range(table.num_rows):
             try:
                 scorer.preprocessor.inputs({n: [of[place]] for n, of in given.items()}, form)
                 usable.append(place)
             except preprocess.BadValue as bad:
-                refused += 1
-                if place < self._first.table.num_rows:
-                    self._check_refused(table.slice(place, 1), bad)
+                self._check_refused(table.slice(place, 1), bad)
         if not usable:
             raise DataError(
                 "no row of the sample can be scored",
@@ -226,7 +219,7 @@ class _ServedWorkflow:
                 raise _differs(kept, found, wanted)
         golden = {"form": form, "rows": score.encoded(kept), "scores": wanted}
         no_graph = scorer.manifest.get("no_raw_graph", {})
-        return golden, ServedExport(len(usable), refused, difference, no_graph)
+        return golden, ServedExport(len(usable), difference, no_graph)
 
     def _check_refused(self, table: pa.Table, bad: Exception) -> None:
         """Raise a `DataError` if `predict` scores a row that the exported scorer has rejected.
@@ -321,55 +314,6 @@ def _differs(
         where={"row of the sample": row, **shown},
         hint=_MISTAKE,
     )
-
-
-SAMPLE_ROWS = 200
-_ODD_TEXTS = ("", "never seen 🧿", "e\u0301\u202e", " ", "0", "true", "Ж" * 300)
-_TEXT_NUMBERS = ("1e3", "-0.25", " 5 ", "1e39", "-7")
-
-
-def with_edges(sample: RawSample) -> RawSample:
-    """Return the sample with a row of nulls and copies of its rows with odd values appended.
-
-    Each copy has an odd value in one column, such as an empty text or the smallest integer.
-    """
-    table = sample.table
-    odd = {name: _odd_values(table.schema.field(name).type, sample) for name in table.column_names}
-    every = pa.table({n: pa.nulls(1, table.schema.field(n).type) for n in table.column_names})
-    pieces = [table, every]
-    for name, values in odd.items():
-        places = pa.array(np.arange(len(values)) % table.num_rows)
-        rows = table.take(places)
-        column = pa.array(values, table.schema.field(name).type)
-        pieces.append(rows.set_column(rows.column_names.index(name), name, column))
-    return RawSample(pa.concat_tables(pieces).combine_chunks(), sample.form)
-
-
-def _odd_values(dtype: pa.DataType, sample: RawSample) -> list[Any]:
-    types = pa.types
-    if types.is_list(dtype) or types.is_large_list(dtype):
-        items = _odd_values(dtype.value_type, sample)
-        return [None, [], *([one] for one in items), items * 2]
-    if types.is_boolean(dtype):
-        return [None, True, False]
-    if types.is_integer(dtype):
-        bounds = np.iinfo(dtype.to_pandas_dtype())
-        return [None, 0, 1, int(bounds.min), int(bounds.max)]
-    if types.is_floating(dtype):
-        return [None, float("nan"), 0.0, -0.5, 1e30, -1e30, float("inf")]
-    if types.is_decimal(dtype):
-        whole = dtype.precision - dtype.scale
-        largest = Decimal(10) ** whole - 1
-        return [None, Decimal(0), largest, -largest] if whole > 0 else [None, Decimal(0)]
-    if types.is_timestamp(dtype):
-        zone = datetime.UTC if dtype.tz else None
-        years = (1970, 1969, 2263 if dtype.unit != "ns" else 2200)
-        return [None, *(datetime.datetime(year, 12, 31, 23, 59, 59, tzinfo=zone) for year in years)]
-    if types.is_date(dtype):
-        return [None, datetime.date(1, 1, 1), datetime.date(9999, 12, 31)]
-    if types.is_string(dtype) or types.is_large_string(dtype):
-        return [None, *_ODD_TEXTS, *(_TEXT_NUMBERS if sample.form == "csv" else ())]
-    return [None]
 
 
 def values_of(values: pa.Array | pa.ChunkedArray) -> list[Any]:

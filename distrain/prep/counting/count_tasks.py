@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distrain.prep.counting.spilled import Spilled, pieces_of
-from distrain.prep.operators.counts import NUM_BUCKETS
-from distrain.prep.operators.operator import FittedOperator
+from distrain.prep.operators.operator import FittedByColumn
 from distrain.prep.workers import TaskRunner
 
 
@@ -17,7 +16,7 @@ class CountedColumn:
     """The counts of a column, or of columns that share a vocabulary, from all tasks, in files."""
 
     name: str
-    operator: FittedOperator  # without its fitted state
+    operator: FittedByColumn  # without its fitted state
     spilled: tuple[Spilled, ...]
 
     @property
@@ -42,13 +41,11 @@ class Work:
         piece: The first arguments of `of_piece`. `add_up` appends the piece's range of buckets and
             the prefix of its files.
         whole: The first arguments of `of_whole`. `add_up` appends the results of the pieces.
-        most_pieces: Maximum number of pieces.
     """
 
     size_bytes: int
     piece: tuple[Any, ...]
     whole: tuple[Any, ...]
-    most_pieces: int = NUM_BUCKETS
 
 
 def add_up(
@@ -63,9 +60,9 @@ def add_up(
 
     `of_whole` gets the results of the column's pieces. Returns the results of `of_whole`, in the
     order of `work`. A piece has about `piece_bytes` of counts or less, but more if the column would
-    otherwise have more than `most_pieces` pieces. `stem` is the prefix of the pieces' files.
+    otherwise have more than `NUM_BUCKETS` pieces. `stem` is the prefix of the pieces' files.
     """
-    buckets = [pieces_of(one.size_bytes, piece_bytes, one.most_pieces) for one in work]
+    buckets = [pieces_of(one.size_bytes, piece_bytes) for one in work]
     pieces = [
         (*one.piece, some, f"{stem}-{place:04d}-{number:03d}")
         for place, (one, pieces) in enumerate(zip(work, buckets, strict=True))

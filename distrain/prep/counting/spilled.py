@@ -16,17 +16,17 @@ import pyarrow as pa
 from distrain.prep.fit_task import FitUnit
 from distrain.prep.mapped_files import MappedFile
 from distrain.prep.operators.counts import NUM_BUCKETS, Counts, in_buckets, joined
-from distrain.prep.operators.operator import FittedOperator
+from distrain.prep.operators.operator import FittedByColumn
 from distrain.prep.parts import Part, write_staged
 
 _BEGINS = b"buckets begin"
 
 
-def pieces_of(size_bytes: int, piece_bytes: int, most: int = NUM_BUCKETS) -> list[range]:
+def pieces_of(size_bytes: int, piece_bytes: int) -> list[range]:
     """Divide the hash buckets of a column into pieces; return each piece's range of buckets.
 
     `size_bytes` is the memory of the column's counts. The number of pieces is the least power of 2
-    that gives pieces of at most `piece_bytes` on average, but at most `most`, a power of 2.
+    that gives pieces of at most `piece_bytes` on average, but at most `NUM_BUCKETS`.
 
     >>> pieces_of(1000, 2000)
     [range(0, 4096)]
@@ -34,7 +34,7 @@ def pieces_of(size_bytes: int, piece_bytes: int, most: int = NUM_BUCKETS) -> lis
     [range(0, 1024), range(1024, 2048)]
     """
     num_pieces = 1
-    while num_pieces * piece_bytes < size_bytes and num_pieces < most:
+    while num_pieces * piece_bytes < size_bytes and num_pieces < NUM_BUCKETS:
         num_pieces *= 2
     step = NUM_BUCKETS // num_pieces
     return [range(first, first + step) for first in range(0, NUM_BUCKETS, step)]
@@ -71,7 +71,7 @@ def spill_counts(
 class _Sink:
     """Collects the counts of one column or domain, and writes them to files; see `spill_counts`."""
 
-    def __init__(self, operator: FittedOperator, stem: str, most_bytes: int):
+    def __init__(self, operator: FittedByColumn, stem: str, most_bytes: int):
         self._operator = operator
         self._stem = stem
         self._most_bytes = most_bytes

@@ -25,8 +25,7 @@ _STRING_BYTES = 2**31 - 1
 class Run:
     """A sorted file of values and counts that one piece of the counts contributes to a vocabulary.
 
-    It has the columns `value` and `count`. Runs of values that get ids are in id order; runs of
-    kept counts are in bucket order.
+    It has the columns `value` and `count`, in id order.
     """
 
     path: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +83,7 @@ class FeatureConfig:
             kind=CRITEO, delimiter=layout.delimiter, header=layout.header
         )
         listed = workflow.history
-        history = None if listed is None else HistorySpec.model_construct(**listed.to_json())
+        history = None if listed is None else HistorySpec.model_construct(**asdict(listed))
         document = FeatureDocument.model_construct(
             target=TargetSpec(column=LABEL), format=text, columns=columns, history=history
         )
@@ -121,19 +121,20 @@ class FeatureConfig:
         if is_remote(path):
             text = read_bytes(path).decode(errors="replace")
             document = parse_document(text, str(path), _WHAT, _WRITES_ONE, keep_words=True)
-            return cls.parse(document, source=str(path))
+            return cls.parse(document, source=str(path), folder=str(path).rpartition("/")[0])
         document = read_document(Path(path), _WHAT, _WRITES_ONE, keep_words=True)
         return cls.parse(document, source=str(path), folder=Path(path).parent)
 
     @classmethod
     def parse(
-        cls, document: object, *, source: str | None = None, folder: Path | None = None
+        cls, document: object, *, source: str | None = None, folder: str | Path = ""
     ) -> FeatureConfig:
         """Check a features document, and return it as a configuration.
 
         Args:
             source: The file that the document was read from, for errors.
-            folder: The base of the side tables' relative paths; by default the working directory.
+            folder: The path or URL at which relative paths of side tables start; by default the
+                working directory.
 
         Raises:
             SpecError: The document has mistakes; the error lists all, each with its path.
@@ -205,16 +206,21 @@ class FeatureConfig:
         )
 
 
-def _with_absolute_joins(document: FeatureDocument, folder: Path | None) -> FeatureDocument:
+def _with_absolute_joins(document: FeatureDocument, folder: str | Path) -> FeatureDocument:
     """Return the document with absolute paths of side tables.
 
     Workers and later runs have other working directories.
     """
-    base = (folder or Path()).absolute()
     joins = tuple(
-        join
-        if is_remote(join.file)
-        else join.model_copy(update={"file": os.path.normpath(base / join.file)})
-        for join in document.joins
+        join.model_copy(update={"file": _absolute(join.file, folder)}) for join in document.joins
     )
     return document.model_copy(update={"joins": joins}) if joins else document
+
+
+def _absolute(file: str, folder: str | Path) -> str:
+    if is_remote(file):
+        return file
+    if not is_remote(folder) or os.path.isabs(file):
+        return os.path.normpath(Path(folder).absolute() / file)
+    scheme, _, place = str(folder).partition("://")
+    return f"{scheme}://{os.path.normpath(f'{place}/{file}')}"

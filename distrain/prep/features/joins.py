@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from threading import Lock
@@ -38,14 +37,12 @@ class SideTable:
     Attributes:
         spec: The join.
         columns: The type and text format of each joined column, by its name in the main table.
-        digest: A hash of keys and values, equal on all machines that have read the same table.
     """
 
     def __init__(self, spec: JoinSpec, keys: pa.Array, values: pa.Table, text: bool):
         self.spec = spec
         self._keys = keys
         self._values = values
-        self.digest = _digest(values.append_column(BETWEEN_TEXTS, keys))
         layout = spec.format if text else None
         self.columns = {
             field.name: AddedColumn(field.type, layout) for field in self._values.schema
@@ -66,30 +63,6 @@ def side_tables(joins: Sequence[JoinSpec]) -> list[SideTable]:
     """
     with _LOCK:
         return [_side_table(join, _identity(join)) for join in joins]
-
-
-def same_side_tables(joins: Sequence[JoinSpec], digests: Sequence[str]) -> list[SideTable]:
-    """Return the side tables, read on this machine, and check that they equal those of the caller.
-
-    Raises a `DataError` if a table's digest differs from `digests`, those of the calling process.
-    """
-    tables = side_tables(joins)
-    for side, digest in zip(tables, digests, strict=True):
-        if side.digest != digest:
-            raise DataError(
-                "the side table has changed since the run began",
-                where={"file": side.spec.file},
-                hint="It was rewritten, or differs between machines: all rows must be joined "
-                "with the same table. Start again.",
-            )
-    return tables
-
-
-def _digest(table: pa.Table) -> str:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table.combine_chunks())
-    return hashlib.blake2b(sink.getvalue(), digest_size=16).hexdigest()
 
 
 def _identity(join: JoinSpec) -> str | None:

@@ -26,8 +26,8 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 _HASH_PLACES = 1 << 20
 FEWEST_HASHED = 30
-"""A split by hash needs this number of different values; with fewer, the share of rows depends on
-chance."""
+"""`--infer` suggests a split by hash only for columns with this number of different values; with
+fewer, the share of rows depends on chance."""
 _COMPARE = {
     "at_least": pc.greater_equal,
     "above": pc.greater,
@@ -225,18 +225,17 @@ def validation_mask(
             return np.asarray(pc.greater_equal(times, first).fill_null(False))
 
 
-def hashed_rows(values: pa.Array, share: float) -> tuple[Mask, frozenset[int]]:
-    """Return a mask of the validation rows of a split by hash, `[rows]`, and some hashes.
+def hashed_rows(values: pa.Array, share: float) -> Mask:
+    """Return a mask of the validation rows of a split by hash, `[rows]`.
 
     `share` is the share of the values, not of the rows, that is for validation. Rows with a missing
-    value are training rows. The hashes are at most `FEWEST_HASHED` different hashes of the values,
-    which show whether there are enough different values.
+    value are training rows.
     """
     distinct = category_texts_of(values).dictionary_encode()
     hashes = stable_buckets(distinct.dictionary, _HASH_PLACES)
     chosen = np.append(hashes < share * _HASH_PLACES, False)
     mask: Mask = chosen[distinct.indices.fill_null(len(hashes)).to_numpy(zero_copy_only=False)]
-    return mask, frozenset(np.unique(hashes)[:FEWEST_HASHED].tolist())
+    return mask
 
 
 def equal_to(

@@ -25,7 +25,7 @@ from distrain.prep.features.bad_values import BadValues, Places, converted
 from distrain.prep.features.columns import KEYS_OF_HISTORY
 from distrain.prep.features.config import FeatureConfig
 from distrain.prep.features.document import ColumnSplit, FormatSpec, HashSplit, TimeSplit
-from distrain.prep.features.joins import same_side_tables
+from distrain.prep.features.joins import side_tables
 from distrain.prep.features.partitions import with_partitions
 from distrain.prep.features.rows import (
     Mask,
@@ -54,7 +54,6 @@ from distrain.prep.operators.spelling import crossed
 from distrain.prep.parts import ROW_NUMBER, STAGED_SUFFIX, Part, located, read_part, write_staged
 from distrain.prep.text_files.byte_ranges import (
     TextRange,
-    check_stream,
     count_lines_before,
     parsed_pieces,
 )
@@ -73,7 +72,6 @@ class StagingTask:
     skip_bad_lines: bool  # drop bad lines of text, rather than stop at the first
     block_bytes: int  # bytes of text for each staging file
     stem: str  # the prefix of the staging files' names
-    side_digests: tuple[str, ...] = ()  # the digests of the joined side tables
     # the type of the categories, `int64` or `string`, by categorical column
     holds: Mapping[str, str] = field(default_factory=dict)
     null_texts: tuple[str, ...] = ()  # texts of typed columns that mean a missing value
@@ -100,8 +98,6 @@ class Staged:
     bad_lines: BadLineTally = field(default_factory=BadLineTally)
     unlabelled: int = 0  # number of rows dropped because their target is missing
     num_ones: int = 0  # number of rows with label 1
-    # for a split by hash, some of the hashes of the rows' values
-    hashes: frozenset[int] = frozenset()
 
     @property
     def all_parts(self) -> tuple[Part, ...]:
@@ -142,26 +138,16 @@ def stage_rows(task: StagingTask) -> Staged:
         made = _usable_of(table, task)
     with _BlockWriter(task, 0) as block:
         block.write(made, made.places)
-    return Staged(
-        *block.parts, unlabelled=made.unlabelled, num_ones=made.num_ones, hashes=made.hashes
-    )
+    return Staged(*block.parts, unlabelled=made.unlabelled, num_ones=made.num_ones)
 
 
-def staged_rows(table: pa.Table, task: StagingTask, may_drop: bool = False) -> pa.Table:
+def staged_rows(table: pa.Table, task: StagingTask) -> pa.Table:
     """Return labels and features of a table's rows, without writing them.
 
-    Raises a `DataError` with the row of a bad value. With `may_drop`, rows without a label are
-    dropped if the features document has `missing: drop` for the target. Otherwise such rows raise a
-    `DataError`, too.
+    Rows without a label are dropped if the features document has `missing: drop` for the target.
+    Raises a `DataError` with the row of a bad value.
     """
-    made = _usable_of(table, task)
-    if made.unlabelled and not may_drop:
-        raise DataError(
-            f"{made.unlabelled:,} rows have no label; preparation drops such rows",
-            where={"column": task.features.document.target.column},
-            hint="Prepare the rows with `distrain prep`, or fill their labels.",
-        )
-    return made.rows
+    return _usable_of(table, task).rows
 
 
 def _usable_of(table: pa.Table, task: StagingTask) -> _Usable:
@@ -181,20 +167,15 @@ def _stage_text(task: StagingTask, text: TextRange) -> Staged:
 
     def parse(piece: bytes, lines_before: int) -> _ParsedPiece:
         block, before = piece, lines_before
-        try:
-            if text.start == before == 0:
-                block, before = without_head(piece, task.file, layout)
-            usable, numbers, bad = _parsed(block, task, layout, before, text)
-        except DataError:
-            check_stream(text)  # raises if compressed text is damaged, which explains bad lines
-            raise
+        if text.start == before == 0:
+            block, before = without_head(piece, task.file, layout)
+        usable, numbers, bad = _parsed(block, task, layout, before, text)
         tally = BadLineTally.of(bad).shifted(text.path, before)
         return _ParsedPiece(usable, numbers, num_lines(piece), tally)
 
     parts: list[Part] = []
     valid: list[Part] = []
     tally, lines, num_rows, unlabelled, num_ones = BadLineTally(), 0, 0, 0, 0
-    hashes: frozenset[int] = frozenset()
     with closing(parsed_pieces(text, task.block_bytes, parse)) as pieces:
         for number, of_block in groupby(pieces, key=itemgetter(0)):
             with _BlockWriter(task, number) as block:
@@ -204,11 +185,10 @@ def _stage_text(task: StagingTask, text: TextRange) -> Staged:
                     lines += piece.num_lines
                     unlabelled += piece.usable.unlabelled
                     num_ones += piece.usable.num_ones
-                    hashes |= piece.usable.hashes
                     num_rows += piece.num_rows
             parts += block.parts[0]
             valid += block.parts[1]
-    return Staged(tuple(parts), tuple(valid), lines, tally, unlabelled, num_ones, hashes)
+    return Staged(tuple(parts), tuple(valid), lines, tally, unlabelled, num_ones)
 
 
 class _Usable(NamedTuple):
@@ -218,7 +198,6 @@ class _Usable(NamedTuple):
     places: Places  # the indices of these rows among the given rows
     mask: Mask | None  # which rows are for validation; `None` if the split is not by values
     unlabelled: int  # number of rows dropped because their target is missing
-    hashes: frozenset[int] = frozenset()  # as in `Staged`
 
     @property
     def num_ones(self) -> int:
@@ -339,8 +318,8 @@ def _usable(
     table, places = rows.table, np.arange(rows.table.num_rows)
     while not task.features.as_is:
         try:
-            staged, mask, hashes = _staged(table, task, layout)
-            return _Usable(staged, places, mask, unlabelled, hashes)
+            staged, mask = _staged(table, task, layout)
+            return _Usable(staged, places, mask, unlabelled)
         except _BadColumn as found:
             if found.column in may_lack and isinstance(found.bad, Unlabelled):
                 unlabelled += len(found.bad.places)
@@ -365,13 +344,10 @@ def _bad_lines(block: bytes, lines: Places, bad_column: _BadColumn) -> Iterator[
         yield BadLine(line + 1, kind, problem, text, bad_column.bad.hint)
 
 
-def _staged(
-    table: pa.Table, task: StagingTask, layout: FormatSpec
-) -> tuple[pa.Table, Mask | None, frozenset[int]]:
-    """Return the columns to stage, the mask of validation rows, and hashes to check the split.
+def _staged(table: pa.Table, task: StagingTask, layout: FormatSpec) -> tuple[pa.Table, Mask | None]:
+    """Return the columns to stage, and the mask of validation rows.
 
-    The mask, `[rows]`, is `None` unless the document splits rows by the values of a column. For a
-    split by hash, the hashes are those from `hashed_rows`; for other splits, there are none. Raises
+    The mask, `[rows]`, is `None` unless the document splits rows by the values of a column. Raises
     `_BadColumn` if values of a column cannot be used. `layout` is the text format.
     """
     document = task.features.document
@@ -394,7 +370,7 @@ def _staged(
             return HashBucket(num_buckets).staged(cross_of(columns, None))
         return crossed([texts_of(column) for column in columns])
 
-    for side in same_side_tables(document.joins, task.side_digests):
+    for side in side_tables(document.joins):
         joined = side.joined([of(name, lambda v, text: v) for name in side.spec.key])
         for name in joined.column_names:
             table = table.append_column(name, joined[name])
@@ -418,10 +394,10 @@ def _staged(
         if (windows := document.windows) is not None:
             made[windows.by] = of(windows.by, partial(window_values, windows=windows))
     held = {**task.file.category_types(task.features), **task.holds}
-    mask, hashes = None, frozenset[int]()
+    mask = None
     match split := document.split:
         case HashSplit():
-            mask, hashes = of(split.column, lambda v, text: hashed_rows(v, split.share))
+            mask = of(split.column, lambda v, text: hashed_rows(v, split.share))
         case TimeSplit() | ColumnSplit():
             mask = of(split.column, lambda v, text: validation_mask(v, split, text))
     for name, column in task.features.staged.items():
@@ -434,7 +410,7 @@ def _staged(
         if name in task.lists and not holds_lists(values.type):  # all lists are missing
             values = pa.nulls(len(values), pa.list_(values.type))
         made[name] = values
-    return pa.table(made), mask, hashes
+    return pa.table(made), mask
 
 
 def _category_texts(values: pa.Array, text: FormatSpec | None) -> pa.Array:

@@ -15,7 +15,6 @@ from distrain.storage.retrying import RETRY_S
 
 _HEAD_BYTES = 1 << 20
 _PROBED_LINES = 1000
-_PROBED_BYTES = 4096
 _OTHER_MARKS = {
     b"\xff\xfe\0\0": "UTF-32",
     b"\0\0\xfe\xff": "UTF-32",
@@ -53,12 +52,6 @@ def _refuse_no_header(path: str, lines: list[str], text: FormatSpec) -> None:
     if not first:
         blank = next(number for number, line in enumerate(lines) if line.strip())
         raise _no_header(path, "is blank", lines, blank)
-    if first.startswith("sep=") and len(first) <= len("sep=") + 1:
-        raise _no_header(path, "tells Excel the delimiter", lines, 1)
-    below = next((n for n, line in enumerate(lines) if not line.startswith("#")), 0)
-    delimiter = text.delimiter or _guessed_delimiter(lines[below])
-    if lines[0].count(delimiter) != lines[below].count(delimiter) and first.startswith("#"):
-        raise _no_header(path, "is a comment", lines, below)
 
 
 def _no_header(path: str, problem: str, lines: list[str], num_lines: int) -> DataError:
@@ -127,17 +120,13 @@ def first_lines(path: str, codec: str | None, encoding: str) -> list[str]:
 
 
 def _refuse_other_encodings(path: str, head: bytes) -> None:
-    """Raise a `DataError` if the first bytes of a file, `head`, are UTF-16 or UTF-32.
+    """Raise a `DataError` if the first bytes of a file, `head`, mark UTF-16 or UTF-32.
 
     Their line ends are not single bytes, so tasks could not find them.
     """
     name = next((name for mark, name in _OTHER_MARKS.items() if head.startswith(mark)), None)
     if name is None:
-        pairs = head[:_PROBED_BYTES]
-        zeros = max(pairs[0::2].count(0), pairs[1::2].count(0))
-        if len(pairs) < 8 or zeros * 4 < len(pairs):
-            return
-        name = "UTF-16" if pairs.count(0) * 4 < 3 * len(pairs) - 4 else "UTF-32"
+        return
     raise DataError(
         f"the file is encoded as {name}, which is not supported",
         where={"file": path},

@@ -138,9 +138,7 @@ def make_histories(
         for number, part in enumerate(everything)
     ]
     rows = [part.num_rows for part in everything]
-    spills = runner.run(
-        "history", spill_events, tasks, lambda place, _: counter.add(place, rows[place])
-    )
+    spills = runner.run("history", spill_events, tasks, lambda place, _: counter.add(rows[place]))
     maker = _Maker(history, runner, memory, folder)
     num_training = len(before) + len(train)
     histories = []

@@ -15,7 +15,7 @@ from distrain.prep.operators.counts import Counts, added_up, counted, joined
 from distrain.prep.operators.operator import (
     FittedByColumn,
     OnNumbers,
-    SettingsOnly,
+    Operator,
     Takes,
     as_doubles,
 )
@@ -59,12 +59,6 @@ class Bucketize(OnNumbers):
         if any(low >= high for low, high in zip(self.edges, self.edges[1:], strict=False)):
             raise InputError(f"Bucketize's edges {list(self.edges)} are not ascending")
 
-    def served(self, _column: str) -> dict[str, Any]:
-        return self.to_json()
-
-    def to_json(self) -> dict[str, Any]:
-        return {"edges": list(self.edges), "log_square": self.log_square}
-
 
 @dataclass(frozen=True)
 class QuantileBuckets(OnNumbers, FittedByColumn):
@@ -106,9 +100,6 @@ class QuantileBuckets(OnNumbers, FittedByColumn):
     def served(self, column: str) -> dict[str, Any]:
         return {"edges": list(self.edges[column]), "log_square": False}
 
-    def to_json(self) -> dict[str, Any]:
-        return {"number": self.number, "edges": {c: list(e) for c, e in self.edges.items()}}
-
 
 class StagedBuckets(pa.ExtensionType):  # type: ignore[misc]
     """Arrow type of hash buckets of texts, computed when rows were staged.
@@ -132,7 +123,7 @@ pa.register_extension_type(StagedBuckets(1))
 
 
 @dataclass(frozen=True)
-class HashBucket(SettingsOnly):
+class HashBucket(Operator):
     """Replaces each value by its hash bucket, `0 .. num_buckets-1`, int64; nulls stay null.
 
     >>> HashBucket(10).transform("C1", pa.array([1, 2, None, 1])).to_pylist()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -106,9 +106,6 @@ class History:
                 )
             )
         return schemas
-
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "of": list(self.of)}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> History:

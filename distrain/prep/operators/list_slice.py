@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from distrain.errors import DataError, InputError
 from distrain.prep.lists import Lists, holds_lists, offsets_of
-from distrain.prep.operators.operator import SettingsOnly
+from distrain.prep.operators.operator import Operator
 
 
 @dataclass(frozen=True)
-class ListSlice(SettingsOnly):
+class ListSlice(Operator):
     """Keeps a slice of each list, with Python's semantics; shorter lists stay shorter.
 
     `ListSlice(10)` keeps the first ten items, `ListSlice(-10)` the last ten, `ListSlice(2, 5)` the

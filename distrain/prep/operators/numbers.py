@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,7 +18,7 @@ from distrain.prep.operators.operator import (
     DocumentKey,
     FittedByColumn,
     OnNumbers,
-    SettingsOnly,
+    Operator,
     Takes,
     as_doubles,
 )
@@ -43,7 +43,7 @@ class ClipSpec(Section):
 
 
 @dataclass(frozen=True)
-class Clip(SettingsOnly, OnNumbers):
+class Clip(OnNumbers):
     """Replaces values below `min` by `min`, and values above `max` by `max`; nulls and NaN stay.
 
     >>> Clip(min=0, max=5).transform("I1", pa.array([-3, 2, None, 9])).to_pylist()
@@ -70,7 +70,7 @@ class Clip(SettingsOnly, OnNumbers):
 
 
 @dataclass(frozen=True)
-class FillMissing(SettingsOnly, OnNumbers):
+class FillMissing(OnNumbers):
     """Replaces missing values by `value`; NaN counts as missing.
 
     >>> FillMissing(7).transform("I1", pa.array([1, None, 3])).to_pylist()
@@ -120,7 +120,7 @@ def alone_mistake(name: str, *others: str) -> Callable[[Mapping[str, Any]], str 
 
 
 @dataclass(frozen=True)
-class MissingFlag(SettingsOnly, OnNumbers):
+class MissingFlag(OnNumbers):
     """Replaces each value, of any type, by 1.0 if it is missing or NaN, else by 0.0.
 
     >>> MissingFlag().transform("C1", pa.array(["a", None])).to_pylist()
@@ -157,7 +157,7 @@ def _log_mistake(keys: Mapping[str, Any]) -> str | None:
 
 
 @dataclass(frozen=True)
-class LogOp(SettingsOnly):
+class LogOp(Operator):
     """log(1 + x) as float64; nulls stay nulls.
 
     >>> LogOp().transform("I1", pa.array([0, None])).to_pylist()
@@ -294,9 +294,6 @@ class Normalize(OnNumbers, FittedByColumn):
 
     def served(self, column: str) -> dict[str, Any]:
         return {"mean": self.moments[column].mean, "std": self.moments[column].std}
-
-    def to_json(self) -> dict[str, Any]:
-        return {"moments": {column: asdict(m) for column, m in self.moments.items()}}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Normalize:

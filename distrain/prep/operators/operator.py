@@ -1,4 +1,4 @@
-"""The protocols of operators.
+"""The base classes of operators.
 
 An operator works on one column at a time and is independent of files and of Dask. For a column of
 lists it gets the items, one after another; only ListSlice gets the lists. The first operator of a
@@ -15,7 +15,7 @@ documents support the operator.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar, Literal, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -27,8 +27,9 @@ Takes = Literal["numbers", "categories", "presence"]
 """What operators take: numbers, categories, or only whether a value is present."""
 
 
-class Operator(Protocol):
-    """A step that changes a column's values."""
+@dataclass(frozen=True)
+class Operator:
+    """Base of all operators: a step that changes a column's values."""
 
     kind: ClassVar[str]
 
@@ -38,11 +39,11 @@ class Operator(Protocol):
         Raises:
             DataError: The operator cannot use a value.
         """
-        ...
+        raise NotImplementedError
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings, and the fitted state unless it has its own files, as JSON values."""
-        ...
+        return asdict(self)
 
     def served(self, column: str) -> dict[str, Any]:
         """Return the settings with which the function `prep.steps.STEPS[kind]` repeats `transform`.
@@ -50,35 +51,40 @@ class Operator(Protocol):
         Exported models use that function. The settings are JSON values, passed as its argument
         `step`.
         """
-        ...
+        return asdict(self)
 
 
-@runtime_checkable
-class FittedOperator(Operator, Protocol):
-    """An operator that fits one state per column from the training rows."""
+class FittedByColumn(Operator):
+    """Base of operators that fit one state per column from the training rows.
+
+    The fitted states are in the field that `FITTED_FIELD` names, by column.
+    """
+
+    FITTED_FIELD: ClassVar[str]
 
     def fit(self, values: pa.Array) -> Any:
         """Return what the operator learns from some of a column's training values.
 
         The result is a state, as `merge` and `finish` take it.
         """
-        ...
+        raise NotImplementedError
 
     def merge(self, *states: Any) -> Any:
         """Return the state of the values of all `states`, in this order."""
-        ...
+        raise NotImplementedError
 
     def finish(self, state: Any) -> Any:
         """Return the fitted state of a column, from the merged state of all its training values."""
-        ...
+        raise NotImplementedError
 
     def with_fitted(self, fitted: Mapping[str, Any]) -> Self:
         """Return the operator with fitted states: the results of `finish`, by column."""
-        ...
+        known: Mapping[str, Any] = getattr(self, self.FITTED_FIELD)
+        return replace(self, **{self.FITTED_FIELD: {**known, **fitted}})
 
     def is_fitted(self, column: str) -> bool:
         """Return True if the operator is fitted for the column."""
-        ...
+        return column in getattr(self, self.FITTED_FIELD)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,15 +103,6 @@ class TrainingRows:
         return TrainingRows(np.repeat(self.places, lengths), labels)
 
 
-@runtime_checkable
-class LabelledOperator(FittedOperator, Protocol):
-    """An operator that learns from labels; training rows get other values than later rows."""
-
-    def of_rows(self, rows: TrainingRows) -> Self:
-        """Return the operator for values that belong to these training rows, in the same order."""
-        ...
-
-
 @dataclass(frozen=True)
 class DocumentKey:
     """A key of a features document's continuous column, which adds an operator to the column."""
@@ -119,17 +116,11 @@ class DocumentKey:
     mistake_in: Callable[[Mapping[str, Any]], str | None] = lambda keys: None
 
 
-class OnNumbers:
+class OnNumbers(Operator):
     """Base of operators that apply the step of their `kind` (`prep.steps`) to an Arrow array.
 
     Where possible, the step gets a view of the array's buffers.
     """
-
-    kind: ClassVar[str]
-
-    def served(self, column: str) -> dict[str, Any]:
-        """Return the settings of the column's step, as JSON values."""
-        raise NotImplementedError
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
         """Return the values after the step; nulls stay nulls unless the step fills them."""
@@ -169,31 +160,6 @@ def as_arrow(made: Values, given: pa.Array) -> pa.Array:
     if missing is None and given.null_count and made.x.dtype.kind == "f":
         missing = np.isnan(made.x) & given.is_null().to_numpy(zero_copy_only=False)
     return pa.array(made.x, mask=missing)
-
-
-@dataclass(frozen=True)
-class SettingsOnly:
-    """Base of operators that fit nothing: all their fields are settings."""
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def served(self, _column: str) -> dict[str, Any]:
-        return asdict(self)
-
-
-class FittedByColumn:
-    """Base of operators with a fitted state per column, in the field that `FITTED_FIELD` names."""
-
-    FITTED_FIELD: ClassVar[str]
-
-    def with_fitted(self, fitted: Mapping[str, Any]) -> Self:
-        known: Mapping[str, Any] = getattr(self, self.FITTED_FIELD)
-        changed: Self = replace(self, **{self.FITTED_FIELD: {**known, **fitted}})  # type: ignore[type-var]
-        return changed
-
-    def is_fitted(self, column: str) -> bool:
-        return column in getattr(self, self.FITTED_FIELD)
 
 
 def takes_of(operators: Sequence[Operator]) -> Takes:

@@ -18,7 +18,6 @@ from weakref import WeakValueDictionary
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import xxhash
 
 from distrain.errors import DataError
@@ -27,16 +26,13 @@ from distrain.prep.operators.categorify import as_categories
 from distrain.prep.operators.counts import buckets_of, text_hashes
 from distrain.prep.operators.key_index import KeyIndex
 from distrain.prep.operators.operator import concrete
+from distrain.prep.parts import readable_parquet
 from distrain.prep.vocabulary import (
     RowGroupWriter,
     copy_file,
     is_text,
     one_array,
-    read_table,
-    readable,
 )
-from distrain.storage.inputs import open_input
-from distrain.storage.retrying import RETRY_S
 
 _ROW_GROUP_VALUES = 1 << 16
 _MADE_AT_ONCE = 1 << 18
@@ -227,8 +223,8 @@ class ValueTable:
     def load(cls, folder: str | Path, name: str) -> ValueTable:
         """Read `encoded.NAME.parquet`; raises a `DataError` if it cannot be read."""
         file = _file(folder, name)
-        with readable(file):
-            read = read_table(file).combine_chunks()
+        with readable_parquet(file) as parquet:
+            read = parquet.read().combine_chunks()
             values, counts, sums = (concrete(read[name]) for name in ("value", "counts", "sums"))
             return cls(_wide(values), _matrix(counts), _matrix(sums))
 
@@ -292,11 +288,7 @@ class SavedTable(ValueTable):
     def look_at(cls, folder: str, name: str) -> SavedTable:
         hashed = _Checksum()
         file = _file(folder, name)
-        with (
-            readable(file),
-            open_input(file, retry_s=RETRY_S) as handle,
-            pq.ParquetFile(handle) as parquet,
-        ):
+        with readable_parquet(file) as parquet:
             for batch in parquet.iter_batches(_ROW_GROUP_VALUES, use_threads=False):
                 hashed.add(pa.table(batch))
         return cls.at(folder, name, known_checksum=hashed.hexdigest())

@@ -119,23 +119,6 @@ def _with_lines_before(
         lines += num_lines(piece)
 
 
-def check_stream(text: TextRange) -> None:
-    """Raise if a compressed file is damaged; reads all of it, so only call it on failure.
-
-    A flipped bit first yields wrong bytes; the checksum at the end detects it.
-
-    Raises:
-        DataError: The file cannot be decompressed, or its checksum does not match.
-        Unavailable: The storage does not answer.
-    """
-    if text.codec is None:
-        return
-    with open_input(text.path, retry_s=RETRY_S) as handle, _reading(text):
-        source = Inflated(handle, text.path, text.codec)
-        while source.read(_COUNT_BYTES):
-            pass
-
-
 def count_lines_before(text: TextRange) -> int:
     """Return how many lines start before a range; reads all of them, so only call it on failure."""
     if not text.start:
@@ -217,8 +200,7 @@ def _stream(
 ) -> Generator[tuple[int, bytes], None, None]:
     """Yield pieces of whole lines, each with the number of the block in which its last line ends.
 
-    Raises `DataError` for a line that is too long, and for damaged content. Before the first of
-    these errors, the whole file is read to see whether it is damaged (`check_stream`).
+    Raises `DataError` for a line that is too long, and for damaged content.
     """
     assert text.codec is not None
     longest = max(block_bytes, _LONGEST_LINE_BYTES)
@@ -233,7 +215,6 @@ def _stream(
         if piece := lines.cut(data):
             yield of_block, piece
         elif len(lines.rest) > longest:
-            check_stream(text)
             raise _no_line_end(text, longest)
     if lines.rest:
         yield number, lines.rest

@@ -1,1 +1,1 @@
-"""Updates vocabularies with later rows, and finds columns that have drifted since the fit."""
+"""Updates vocabularies with later rows, and records the files of a workflow's rows."""

@@ -1,9 +1,9 @@
 """Updates fitted vocabularies with later rows: values keep their ids, new values get the next ids.
 
-The values with ids, and the kept counts of values without an id, are written to files sorted by the
-buckets of their hashes, like the counts of the rows. So one task can read everything about the
-values of a piece, a range of buckets. A vocabulary is written from the results for all pieces and
-from the old vocabulary, one batch at a time.
+The values with ids are written to files sorted by the buckets of their hashes, like the counts of
+the rows. So one task can read everything about the values of a piece, a range of buckets. A
+vocabulary is written from the results for all pieces and from the old vocabulary, one batch at a
+time.
 """
 
 from __future__ import annotations
@@ -16,30 +16,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distrain.errors import DataError
 from distrain.prep.counting.count_tasks import CountedColumn, Work, add_up
 from distrain.prep.counting.spilled import read_counts, write_buckets
 from distrain.prep.counting.vocabularies import (
-    KEPT,
     Chosen,
-    Limits,
     VocabularyReport,
     choose,
     filtered,
-    kept_file,
+    most_new,
     total,
-    write_kept,
 )
 from distrain.prep.counting.vocabulary_runs import Run, RunsInOrder, write_run
 from distrain.prep.mapped_files import MappedFile
 from distrain.prep.memory import MemoryPlan
 from distrain.prep.operators.categorify import Categorify
-from distrain.prep.operators.counts import Counts, added_up, joined
+from distrain.prep.operators.counts import Counts, added_up
 from distrain.prep.operators.operator import in_column
 from distrain.prep.steps import FIRST_OOV_ID
 from distrain.prep.vocabulary import (
     ROW_GROUP_VALUES,
-    MetaCounts,
     VocabularyWriter,
     check_cardinality,
     is_text,
@@ -47,8 +42,6 @@ from distrain.prep.vocabulary import (
     read_meta,
 )
 from distrain.prep.workers import TaskRunner
-from distrain.storage.folder import open_folder
-from distrain.storage.retrying import RETRY_S, with_retries
 
 _BYTES_BY_VALUE = 64
 """Memory per value: for the value, its count and index, and a copy of each while sorting."""
@@ -62,7 +55,6 @@ class _Old:
     text_bytes: int = 0  # the values' size as UTF-8, if they are strings
     observed: int = 0  # how often values with ids were seen
     known: tuple[str, ...] = ()  # files with the values and their indices in id order
-    kept: tuple[str, ...] = ()  # files with kept counts of rare values
     size_bytes: int = 0  # memory of the content of these files
 
 
@@ -81,7 +73,6 @@ def update_vocabularies(
     categories: str,
     staging: str,
     memory: MemoryPlan,
-    keep_counts: int,
     old: str,
 ) -> list[VocabularyReport]:
     """Write vocabularies, updated with the counts, to the folder `categories`.
@@ -90,9 +81,8 @@ def update_vocabularies(
     and `memory` bounds the memory of each task.
 
     Args:
-        keep_counts: As in `fit_vocabularies`.
-        old: Another folder, with the old vocabularies and their kept counts. It is not changed, so
-            a task whose worker dies can run again.
+        old: Another folder, with the old vocabularies. It is not changed, so a task whose worker
+            dies can run again.
     """
     range_bytes = memory.piece_bytes
     spread = [
@@ -102,15 +92,15 @@ def update_vocabularies(
     work = []
     for column, was in zip(counted, runner.run("spread", _to_buckets, spread), strict=True):
         operator = cast(Categorify, column.operator)
-        limits = Limits.of(operator, keep_counts, was.num_values)
-        whole = (column.name, column.nulls, old, was, limits, categories, range_bytes)
-        piece = (operator, column.files, was, limits)
-        work.append(Work(column.size_bytes + was.size_bytes, piece, whole, limits.most_pieces))
+        most = most_new(operator, was.num_values)
+        whole = (column.name, column.nulls, old, was, most, categories, range_bytes)
+        piece = (operator, column.files, was, most)
+        work.append(Work(column.size_bytes + was.size_bytes, piece, whole))
     return add_up(runner, _update_piece, _write_updated, work, f"{staging}/updated", range_bytes)
 
 
 def _to_buckets(old: str, name: str, stem: str, range_bytes: int) -> _Old:
-    """Copy the vocabulary `name` of the folder `old`, and its kept counts, to files `STEM-*`.
+    """Copy the vocabulary `name` of the folder `old` to files `STEM-*`.
 
     The files are sorted by hash bucket. Returns their paths and sizes. About `range_bytes` are
     sorted at a time.
@@ -130,25 +120,7 @@ def _to_buckets(old: str, name: str, stem: str, range_bytes: int) -> _Old:
             known=(*spread.known, path),
             size_bytes=spread.size_bytes + known.nbytes,
         )
-    files = with_retries(open_folder(old).files, {"folder": old}, RETRY_S)
-    if kept_file(name) in files:
-        for number, (values, counts) in enumerate(_kept_batches(old, name, most)):
-            kept = Counts(values, counts)
-            write_buckets(kept.rows, path := f"{stem}-kept-{number:04d}.arrow")
-            size_bytes = spread.size_bytes + kept.nbytes
-            spread = replace(spread, kept=(*spread.kept, path), size_bytes=size_bytes)
     return spread
-
-
-def _kept_batches(old: str, name: str, most: int) -> Iterator[tuple[pa.Array, pa.Array]]:
-    try:
-        yield from read_batches(old, name, most, KEPT)
-    except DataError as error:
-        raise DataError(
-            "the kept counts cannot be read",
-            where=error.where,
-            hint="Remove the file; the counts of rare values then start from 0.",
-        ) from None
 
 
 def _rows_at_once(range_bytes: int) -> int:
@@ -159,14 +131,13 @@ def _update_piece(
     operator: Categorify,
     files: Sequence[str],
     was: _Old,
-    limits: Limits,
+    most: int | None,
     buckets: range,
     stem: str,
 ) -> _Updated:
     rows, known = read_counts(files, buckets), read_counts(was.known, buckets)
     observed = total(rows.counts)
-    counts = joined([rows, read_counts(was.kept, buckets)]) if was.kept else rows
-    counts = added_up(counts) if was.kept or len(files) > 1 else counts
+    counts = added_up(rows) if len(files) > 1 else rows
     if not len(known.values):  # an empty array, of any type
         known = replace(known, values=counts.values[:0])
     elif not len(counts.values):
@@ -180,7 +151,7 @@ def _update_piece(
     new = filtered(counts, pc.invert(is_old))
     return _Updated(
         write_run(again, f"{stem}-again.arrow") if len(order) else None,
-        choose(operator, new, limits, observed, stem),
+        choose(operator, new, most, observed, stem),
     )
 
 
@@ -195,28 +166,27 @@ def _write_updated(
     nulls: int,
     old: str,
     was: _Old,
-    limits: Limits,
+    most: int | None,
     categories: str,
     range_bytes: int,
     pieces: Sequence[_Updated],
 ) -> VocabularyReport:
     chosen = [piece.chosen for piece in pieces]
-    new = RunsInOrder([one.new for one in chosen], limits.new, range_bytes)
+    new = RunsInOrder([one.new for one in chosen], most, range_bytes)
     meta = read_meta(old, name)
     num_oov = meta["oov"]["num_indices"]
     cardinality = FIRST_OOV_ID + num_oov + was.num_values + new.num_values
     with in_column(name):
         check_cardinality(cardinality)
     value_type = new.value_type(was.text_bytes, was.num_values)
-    with VocabularyWriter.in_folder(categories, name, value_type) as writer:
+    with VocabularyWriter.open(categories, name, value_type) as writer:
         for values, counts in _old_values(old, name, pieces, range_bytes):
             writer.write(values.cast(value_type), counts)
         new.write(writer)
         observed = sum(one.observed for one in chosen)
         unknown = meta["oov"]["num_observed"] + observed - (writer.num_observed - was.observed)
-        writer.write_meta(MetaCounts(num_oov, meta["null"]["num_observed"] + nulls, unknown))
-    kept = write_kept(chosen, categories, name)
-    return VocabularyReport(name, cardinality, new.num_values, *kept)
+        writer.write_meta(num_oov, meta["null"]["num_observed"] + nulls, unknown)
+    return VocabularyReport(name, cardinality, new.num_values)
 
 
 def _old_values(

@@ -23,7 +23,7 @@ from distrain.jobs.events import (
     WeightsTaken,
     to_json,
 )
-from distrain.jobs.job_view import AttemptStarted, Checkpoints, Entry, Notice, Record
+from distrain.jobs.job_view import AttemptStarted, Checkpoints, Notice, Record
 from distrain.jobs.spec.training import RETRIEVAL_METRIC
 from distrain.metrics.exchange_stats import add_up_exchanges
 from distrain.metrics.reliability import reliability
@@ -54,14 +54,10 @@ class Collector:
     so the record does not depend on the order in which reports arrive. Records of steps that an
     attempt repeats are not removed: the attempt's `AttemptStarted` entry has the step after which
     earlier records no longer count.
-
-    Args:
-        limit_bytes: The approximate memory for entries; beyond it, the oldest entries are dropped.
-            `None` for no limit.
     """
 
-    def __init__(self, limit_bytes: int | None = None) -> None:
-        self.entries = EntryLog(limit_bytes)  # its progress, numbered
+    def __init__(self) -> None:
+        self.entries = EntryLog()  # its progress, numbered: the newest entries
         self.checkpoints = Checkpoints()
         self.num_steps: int | None = None
         self.total_rows: int | None = None
@@ -140,15 +136,6 @@ class Collector:
                 self._finished[event.rank] = event
             case _:
                 pass
-
-    @property
-    def progress(self) -> list[Entry]:
-        return self.entries.since(0)
-
-    @property
-    def records(self) -> list[Record]:
-        """All records in memory, including those of steps that were repeated later."""
-        return [entry for entry in self.progress if isinstance(entry, Record)]
 
     def shown(self) -> dict[str, Any]:
         """Return the fields of `JobView` that are collected here, by name.

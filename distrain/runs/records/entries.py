@@ -1,68 +1,41 @@
-"""Keeps the newest entries of a job's progress within a memory limit."""
+"""Keeps the newest entries of a job's progress in bounded memory."""
 
-from distrain.jobs.job_view import AttemptStarted, Entry, Notice, Record
+from collections import deque
+from itertools import islice
 
-ENTRY_BYTES = 4096
-"""Approximate size of an entry: a record with times by phase and loader and exchange metrics."""
+from distrain.jobs.job_view import Entry
 
-RANK_BYTES = 32  # additional bytes for each rank
+KEPT_ENTRIES = 1024
+"""Enough for some minutes; commands that follow a job read new entries 5 times a second."""
 
 
 class EntryLog:
-    """Entries numbered from 0; the oldest are dropped beyond `limit_bytes` (`None`: never).
+    """Entries numbered from 0; only the newest `limit` are kept.
 
-    >>> kept = EntryLog(limit_bytes=3 * ENTRY_BYTES)
-    >>> for attempt in range(1, 6):
-    ...     kept.append(AttemptStarted(attempt, step=0, num_ranks=2))
-    >>> len(kept), kept.first
-    (5, 2)
-    >>> [entry.attempt for entry in kept.since(4)]
-    [5]
+    >>> kept = EntryLog(limit=3)
+    >>> for entry in "abcde":
+    ...     kept.append(entry)
+    >>> len(kept), kept.since(4), kept.since(0)
+    (5, ['e'], ['c', 'd', 'e'])
     """
 
-    def __init__(self, limit_bytes: int | None = None):
-        self.limit_bytes = limit_bytes
-        self.first = 0  # the number of the oldest entry that was not dropped
-        self.last: dict[str, Record] = {}  # the newest record by split, also if it was dropped
-        self._entries: list[Entry] = []
-        self._held_bytes = 0
+    def __init__(self, limit: int = KEPT_ENTRIES):
+        self._entries = deque[Entry](maxlen=limit)
+        self._total = 0
 
     def __len__(self) -> int:
         """Return the number of all entries so far, with dropped ones: the next entry's number."""
-        return self.first + len(self._entries)
+        return self._total
 
     def append(self, entry: Entry) -> None:
-        """Append an entry; drop the oldest ones that no longer fit."""
         self._entries.append(entry)
-        if isinstance(entry, Record):
-            self.last[entry.split] = entry
-        self._held_bytes += _size_bytes(entry)
-        self._forget()
+        self._total += 1
 
-    def limit(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
-        self._forget()
+    def limit(self, limit: int) -> None:
+        """Drop the oldest entries now, and keep at most `limit` from now on."""
+        self._entries = deque(self._entries, limit)
 
     def since(self, number: int) -> list[Entry]:
         """Return the entries from number `number` on, as far as they were not dropped."""
-        return self._entries[max(0, number - self.first) :]
-
-    def _forget(self) -> None:
-        if self.limit_bytes is None:
-            return
-        dropped = 0
-        while self._held_bytes > self.limit_bytes and dropped < len(self._entries) - 1:
-            self._held_bytes -= _size_bytes(self._entries[dropped])
-            dropped += 1
-        del self._entries[:dropped]
-        self.first += dropped
-
-
-def _size_bytes(entry: Entry) -> int:
-    match entry:
-        case Record():
-            return ENTRY_BYTES + RANK_BYTES * len(entry.stall_pct)
-        case Notice():
-            return ENTRY_BYTES + len(entry.text)
-        case AttemptStarted():
-            return ENTRY_BYTES
+        first = self._total - len(self._entries)
+        return list(islice(self._entries, max(0, number - first), None))

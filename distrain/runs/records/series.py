@@ -16,24 +16,21 @@ _MARGIN = 0.06
 @dataclass(frozen=True)
 class SeriesColumn:
     name: str
-    # the name of the weights with which merged points are averaged; "" if a merged point has the
-    # later of their values
-    weight: str = ""
     whole: bool = False  # whether values are whole numbers
 
 
 class Series:
-    """A curve in bounded memory: points with named columns, merged in pairs when it is full.
+    """A curve in bounded memory: points with named columns, of which every second is dropped.
 
-    Each point that readers see (a *shown* point) consists of `stride` added points: 1 at first,
-    doubled by each merging. The last point is shown only once it consists of `stride` points, so
-    shown points change only when pairs are merged or points are removed; then `generation` grows.
-    Each shown point has the number of the last point added to it, which `since` uses. The numbers
-    must not decrease.
+    Readers see *shown* points: each `stride`-th added point. `stride` is 1 at first. When the
+    series is full, every second shown point is dropped, and `stride` doubles. The newest point is
+    kept apart until it is shown, so shown points change only when points are dropped or removed;
+    then `generation` grows. Each shown point has the number with which it was shown, which `since`
+    uses. The numbers must not decrease.
 
     Args:
         columns: The columns; `drop_after` compares the first one.
-        capacity: The largest number of shown points, even.
+        capacity: The number of shown points at which half of them are dropped, even.
     """
 
     def __init__(self, columns: Sequence[SeriesColumn], capacity: int = CAPACITY):
@@ -42,13 +39,12 @@ class Series:
         self.columns = tuple(columns)
         self.capacity = capacity
         self.stride = 1  # points added per point shown
-        self.generation = 0  # number of times that shown points were replaced or removed
-        # Per column, the values of the points (NaN if unknown); the open point is the last. Columns
-        # with means also have the weights of the known values.
+        self.generation = 0  # number of times that shown points were dropped or removed
+        # the values of the shown points by column; NaN if unknown
         self._values = [array("d") for _ in self.columns]
-        self._weights = [array("d") if column.weight else None for column in self.columns]
         self._numbers = array("q")  # the numbers of the shown points, increasing
-        self._open = 0  # how many added points are in the open point, which is not shown yet
+        self._newest: list[float] = []  # the newest point, shown or not; empty without points
+        self._waiting = 0  # points added since the last shown point
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -59,152 +55,66 @@ class Series:
 
         `None` without points; NaN if the value is unknown.
         """
-        return self._values[0][-1] if self._values[0] else None
+        return self._newest[0] if self._newest else None
 
-    def add(
-        self,
-        point: Mapping[str, float | None],
-        number: int,
-        weights: Mapping[str, float] | None = None,
-    ) -> None:
+    def add(self, point: Mapping[str, float | None], number: int) -> None:
         """Append a point with a value per column, `None` or not finite if unknown.
 
-        Args:
-            number: The point's number, for `since`.
-            weights: The weights of means, by the name in `SeriesColumn.weight`; 1 if missing.
+        `number` is the point's number, for `since`.
         """
-        for at, column in enumerate(self.columns):
-            value = _or_nan(point[column.name])
-            self._values[at].append(value)
-            of_column = self._weights[at]
-            if of_column is not None:
-                weight = (weights or {}).get(column.weight, 1.0)
-                of_column.append(0.0 if math.isnan(value) else weight)
-        if self._open:
-            self._merge(len(self), len(self) + 1)
-        self._open += 1
-        if self._open >= self.stride:
+        self._newest = [_or_nan(point[column.name]) for column in self.columns]
+        self._waiting += 1
+        if self._waiting >= self.stride:
             self.finish(number)
 
     def finish(self, number: int) -> None:
-        """Show the last point, even if it consists of fewer than `stride` points.
+        """Show the newest point, even if fewer than `stride` points were added before it.
 
         Call it at the end. `number` is the number of the last added point.
         """
-        if not self._open:
+        if not self._waiting:
             return
         self._numbers.append(number)
-        self._open = 0
+        for values, value in zip(self._values, self._newest, strict=True):
+            values.append(value)
+        self._waiting = 0
         if len(self) >= self.capacity:
-            self.halve()
-
-    def halve(self) -> None:
-        """Merge the shown points in pairs, and double `stride`.
-
-        If their number is odd, the last one is no longer shown: later points are merged into it.
-        """
-        odd, before = len(self) % 2, len(self._values[0])
-        self._open += self.stride if odd else 0
-        ends = [min(at + 2, before) for at in range(0, before, 2)]
-        # An odd point is merged with the open point, if there is one.
-        for at in range(len(self._values)):
-            self._merge_pairs(at, ends)
-        del self._numbers[: len(self) : 2]
-        self.stride *= 2
-        self.generation += 1
-
-    def thin(self, most: int, number: int) -> None:
-        """Show all points, merged until there are at most `most`; for the series' end.
-
-        `number` is the number of the last added point.
-        """
-        self.finish(number)
-        while len(self) > most:
-            self.halve()
-            self.finish(number)
+            self._delete(slice(None, None, 2))
+            self.stride *= 2
+            self.generation += 1
 
     def drop_after(self, most: float) -> None:
-        """Remove the points at the end whose first column is above `most`, such as a step.
-
-        A merged point is removed as a whole.
-        """
-        keep = len(self._values[0])
+        """Remove the points at the end whose first column is above `most`, such as a step."""
+        if not self._newest or self._newest[0] <= most:
+            return
+        keep = len(self)
         while keep and self._values[0][keep - 1] > most:
             keep -= 1
-        if keep == len(self._values[0]):
-            return
-        self._open = 0
-        if keep < len(self):
-            self.generation += 1
-            del self._numbers[keep:]
-        for column in (*self._values, *self._weights):
-            if column is not None:
-                del column[keep:]
+        self.generation += keep < len(self)
+        self._delete(slice(keep, None))
+        self._newest = [values[-1] for values in self._values] if keep else []
+        self._waiting = 0
+
+    def _delete(self, shown: slice) -> None:
+        del self._numbers[shown]
+        for values in self._values:
+            del values[shown]
 
     def tail(self) -> dict[str, Any]:
         """Return the newest point's values by column, even if that point is not shown yet.
 
         Empty if there are no points.
         """
-        if not self._values[0]:
-            return {}
-        pairs = zip(self.columns, self._values, strict=True)
-        return {column.name: _shown(values[-1], column.whole) for column, values in pairs}
+        pairs = zip(self.columns, self._newest, strict=False)
+        return {column.name: _shown(value, column.whole) for column, value in pairs}
 
     def since(self, number: int = 0) -> dict[str, list[Any]]:
         """Return the values of shown points whose number is at least `number`, by column."""
-        return self._from(bisect_left(self._numbers, number))
-
-    def recent(self, count: int) -> dict[str, list[Any]]:
-        return self._from(max(0, len(self) - count))
-
-    def _from(self, first: int) -> dict[str, list[Any]]:
+        first = bisect_left(self._numbers, number)
         return {
-            column.name: [_shown(v, column.whole) for v in values[first : len(self)]]
+            column.name: [_shown(value, column.whole) for value in values[first:]]
             for column, values in zip(self.columns, self._values, strict=True)
         }
-
-    def _merge(self, at: int, other: int) -> None:
-        for values, weights in zip(self._values, self._weights, strict=True):
-            values[at], weight = _merged(values, weights, at, other)
-            del values[other]
-            if weights is not None:
-                weights[at] = weight
-                del weights[other]
-
-    def _merge_pairs(self, column: int, ends: Sequence[int]) -> None:
-        values, weights = self._values[column], self._weights[column]
-        merged = [_merged(values, weights, 2 * pair, end - 1) for pair, end in enumerate(ends)]
-        values[:] = array("d", [value for value, _ in merged])
-        if weights is not None:
-            weights[:] = array("d", [weight for _, weight in merged])
-
-
-def _merged(
-    values: "array[float]", weights: "array[float] | None", first: int, second: int
-) -> tuple[float, float]:
-    """Return the value and weight of two merged points of a column.
-
-    Without `weights`, the value is the later one that is not NaN, and the weight is 0. Otherwise
-    the value is the weighted mean, and the weight the sum of the weights.
-
-    Args:
-        weights: The weights of `values`; 0 where the value is NaN.
-        first: The index of the first point.
-        second: The index of the second point; if it equals `first`, nothing is merged.
-    """
-    if weights is None:
-        latest = values[first] if math.isnan(values[second]) else values[second]
-        return latest, 0.0
-    if first == second:
-        return values[first], weights[first]
-    total = weights[first] + weights[second]
-    if total <= 0:
-        return (values[first] if math.isnan(values[second]) else values[second]), 0.0
-    if not weights[first] or not weights[second]:
-        return values[first if weights[first] else second], total
-    share = weights[second] / total
-    return values[first] + share * (values[second] - values[first]), total
 
 
 def _or_nan(value: float | None) -> float:

@@ -71,13 +71,13 @@ def draw_metric(
             axes.fill_between(places, low, high, color=colour, alpha=0.2, linewidth=0)
     axes.set_ylabel(label, parse_math=False)
     if name != "auc":
-        fit_range(axes, [train], valid, name, x_axis)
+        fit_range(axes, train, valid, name, x_axis)
     legend_above(axes)
 
 
 def fit_range(
     axes: Any,
-    runs: Sequence[Sequence[Record]],
+    train: Sequence[Record],
     valid: Sequence[Record],
     name: str,
     x_axis: XAxis = millions,
@@ -85,17 +85,17 @@ def fit_range(
     """Set the y range to all points except outliers at the start; arrows mark the outliers.
 
     Args:
-        runs: The training records of each run.
+        train: The training records.
         valid: The validation records, whose points are always in the range.
         name: The drawn value, as in `Record.value`.
     """
-    curves = [[record.value(name) for record in train] for train in runs]
-    limits = curve_limits(curves, [record.value(name) for record in valid])
+    curve = [record.value(name) for record in train]
+    limits = curve_limits([curve], [record.value(name) for record in valid])
     if limits is None:
         return
     low, high = limits
     axes.set_ylim(low, high)
-    values = [(r, r.value(name)) for train in runs for r in train]
+    values = [(r, r.value(name)) for r in train]
     finite = [(x_axis(r), value) for r, value in values if value is not None and isfinite(value)]
     above = [(place, value) for place, value in finite if value > high]
     below = [(place, value) for place, value in finite if value < low]

@@ -6,8 +6,6 @@ BAD = "#b3261e"
 """The colour of text about failures, on white."""
 
 TRAIN, VALID = BLUE, RED
-RUNS = (BLUE, RED, GREEN, YELLOW, PURPLE, DARK, BROWN)
-"""The colours of compared runs, in the order of the runs."""
 
 PHASES = {
     "data_wait": RED,

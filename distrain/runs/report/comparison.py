@@ -2,16 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from distrain.formatting import UNKNOWN
 from distrain.jobs.spec.load import differences
-from distrain.runs.report.figures import comparison_figure, image_of
-from distrain.runs.report.markup import page, paragraph, section, svg_image, table
 from distrain.runs.report.outcome import outcome_rows
 from distrain.runs.run_data import RunData
-from distrain.storage.outputs import atomic_file
 
 
 @dataclass(frozen=True)
@@ -42,30 +38,6 @@ def compare(runs: Sequence[RunData]) -> Comparison:
             for name in dict.fromkeys(name for of_run in outcomes for name in of_run)
         ),
     )
-
-
-def write_comparison(runs: Sequence[RunData], out: Path) -> None:
-    """Write a comparison with curves as one HTML file.
-
-    Raises `OutputError` if it cannot be written; then an existing file stays as it was.
-    """
-    comparison = compare(runs)
-    header = ("", *comparison.names)
-    sections = [
-        "<h1>Runs compared</h1>",
-        section("Outcome", table(comparison.outcomes, header)),
-        section("Differences in the spec", *_rows_or_none(comparison.settings, header)),
-        section("Differences in the environment", *_rows_or_none(comparison.environment, header)),
-    ]
-    if any(run.records for run in runs):
-        image = svg_image(image_of(comparison_figure(runs, comparison.names)), "Curves of all runs")
-        sections.insert(2, section("Curves", image))
-    with atomic_file(out) as partial:
-        partial.write_text(page("Runs compared", sections), encoding="utf-8")
-
-
-def _rows_or_none(rows: Sequence[Sequence[str]], header: Sequence[str]) -> list[str]:
-    return [table(rows, header)] if rows else [paragraph("None.")]
 
 
 def _names(runs: Sequence[RunData]) -> tuple[str, ...]:

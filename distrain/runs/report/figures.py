@@ -1,4 +1,4 @@
-"""Makes the figures of run folders, reports and comparisons."""
+"""Makes the figures of run folders and reports."""
 
 import io
 import logging
@@ -14,13 +14,11 @@ from distrain.runs.report.axes import (
     X_AXIS_LABELS,
     XAxis,
     draw_bars,
-    draw_column,
     draw_group_rows,
     draw_line,
     draw_metric,
     draw_reliability,
     draw_shares,
-    fit_range,
     legend_above,
     millions,
     minutes,
@@ -111,8 +109,8 @@ def run_figures(data: RunData) -> dict[str, "Figure"]:
     """Return a run's figures by name, in the order of the report; {} if there are no records.
 
     A figure is left out without values for it: that of reliability without a validation that has
-    one, that of the learning rate without a record of it, those of time without training records,
-    and the timeline of a run without restarts and checkpoints.
+    one, that of the learning rate without a record of it, and those of time without training
+    records.
     """
     figures: dict[str, Figure] = {}
     for name, label in metric_curves(data.records).items() if data.records else ():
@@ -132,42 +130,7 @@ def run_figures(data: RunData) -> dict[str, "Figure"]:
         )
         figures["time-over-rows"] = _shares(data)
         figures["time-by-rank"] = _bars(data)
-        if data.restarts or data.checkpoint_steps():
-            figures["timeline"] = _timeline(data)
     return figures
-
-
-def comparison_figure(runs: Sequence[RunData], names: Sequence[str]) -> "Figure":
-    """Return a figure with training loss, validation loss, AUC and rows/s of several runs.
-
-    `names` has a name for each run. The AUC of a run without validations is that of training.
-    """
-    figure = new_figure(11, 7)
-    loss, valid_loss, auc, speed = figure.subplots(2, 2).flatten()
-    for number, (data, run_name) in enumerate(zip(runs, names, strict=True)):
-        colour = colours.RUNS[number % len(colours.RUNS)]
-        style = "-" if number < len(colours.RUNS) else "--"
-        scored = data.valid or data.train
-        for axes, records, name in (
-            (loss, data.train, "loss"),
-            (valid_loss, data.valid, "loss"),
-            (auc, scored, "auc"),
-            (speed, data.train, "rows_per_s"),
-        ):
-            draw_column(
-                axes, records, name, millions, color=colour, linestyle=style,
-                marker="o" if records and records[0].split == "valid" else None,
-                label=run_name if axes is loss else None,
-            )  # fmt: skip
-    loss.set_ylabel("log loss [nats], train")
-    valid_loss.set_ylabel("log loss [nats], valid")
-    auc.set_ylabel("AUC, valid or else train")
-    speed.set_ylabel(_ROWS_PER_S)
-    fit_range(loss, [data.train for data in runs], (), "loss")
-    for axes in (loss, valid_loss, auc, speed):
-        _frame(axes, millions)
-    figure.legend(loc="outside upper center", frameon=False)
-    return figure
 
 
 def image_of(figure: "Figure") -> bytes:
@@ -226,24 +189,6 @@ def _bars(data: RunData) -> "Figure":
     figure = new_figure(11, min(20.0, 1.4 + 0.35 * len(seconds)))
     axes = figure.subplots()
     draw_bars(axes, seconds, names)
-    return figure
-
-
-def _timeline(data: RunData) -> "Figure":
-    figure = new_figure(11, 1.7)
-    axes = figure.subplots()
-    lanes = (
-        ("checkpoints", data.checkpoint_steps(), colours.GREEN, "|"),
-        ("restarts", [s.get("step") or 0 for s in data.restarts], colours.RED, "x"),
-    )
-    for row, (_, steps, colour, mark) in enumerate(lanes):
-        places = [_place(data.records, step, minutes) for step in steps]
-        axes.plot(places, [row] * len(places), color=colour, marker=mark, linestyle="", ms=9)
-    axes.set_yticks(range(len(lanes)), [name for name, *_ in lanes])
-    axes.set_ylim(-0.6, len(lanes) - 0.4)
-    axes.set_xlim(0, max(minutes(record) for record in data.records) * 1.01 or None)
-    axes.set_xlabel(X_AXIS_LABELS[minutes])
-    axes.grid(alpha=0.25, axis="x")
     return figure
 
 

@@ -1,26 +1,18 @@
-"""`distrain report`: writes a page about one run, which may include an evaluation.
+"""`distrain report`: writes a page about one run."""
 
-An *evaluation* is the output of `distrain evaluate --json`.
-"""
-
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from distrain.errors import InputError
 from distrain.formatting import (
-    UNKNOWN,
     byte_size,
     command_line,
     count,
     duration,
     percent,
-    target_metric_rows,
 )
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.load import dump_yaml
-from distrain.jobs.target_names import own_name, with_own_name
 from distrain.runs.report.figures import draw_curves, image_of, metric_curves, run_figures
 from distrain.runs.report.markup import (
     escaped,
@@ -45,29 +37,22 @@ _FIGURE_TITLES = {
     "rows-per-second": "Rows per second",
     "time-over-rows": "Where the time went",
     "time-by-rank": "Where the time went, by rank",
-    "timeline": "Checkpoints and restarts",
 }
 
 
-def write_report(root: Path, out: Path, evaluation: Path | None = None) -> None:
+def write_report(root: Path, out: Path) -> None:
     """Write the report of the run in `root` as one HTML file.
 
-    Args:
-        evaluation: A file with the output of `distrain evaluate --json`.
-
-    Raises:
-        InputError: There is no run, or the file is not an evaluation.
-        OutputError: The report cannot be written.
+    Raises `InputError` if there is no run, and `OutputError` if the report cannot be written.
     """
     data = read_run_to_show(root)
-    evaluated = () if evaluation is None else evaluation_sections(read_evaluation(evaluation), root)
     titles = {**metric_curves(data.records), **_FIGURE_TITLES}
     pictures = [
         section(titles[name], svg_image(image_of(figure), titles[name]))
         for name, figure in run_figures(data).items()
     ]
     outcome = section("Outcome", table([("state", data.state), *outcome_rows(data.outcome)]))
-    sections = [*_head(data), outcome, *evaluated, *pictures, *_tables(data)]
+    sections = [*_head(data), outcome, *pictures, *_tables(data)]
     with atomic_file(out) as partial:
         partial.write_text(page(f"Run {data.name}", sections), encoding="utf-8")
 
@@ -178,64 +163,3 @@ def _hardware(data: RunData) -> Iterable[str]:
 
 def _at(values: Sequence[Any], index: int, default: Any) -> Any:
     return values[index] if index < len(values) else default
-
-
-_GROUP_FIGURES = ("rows", "positives", "auc", "log_loss", "calibration")
-
-
-def read_evaluation(file: Path) -> Mapping[str, Any]:
-    """Read an output of `distrain evaluate --json`; raise `InputError` for any other file."""
-    try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise _no_evaluation(file, str(error)) from None
-    if not isinstance(document, dict) or "rows" not in document:
-        raise _no_evaluation(file, "it has no `rows`")
-    return document
-
-
-def evaluation_sections(document: Mapping[str, Any], root: Path) -> Iterator[str]:
-    """Yield HTML sections with tables: metrics, and groups or days, drift and importance if any.
-
-    `document` is an output of `distrain evaluate --json`; `root` is the folder of the run.
-    """
-    targets = with_own_name(document.get("targets"), own_name(RunPaths(root).model))
-    single = {name: value for name, value in document.items() if not isinstance(value, dict | list)}
-    figures = [(_words(name), _text(value)) for name, value in single.items()]
-    yield section("Evaluation", table([*figures, *target_metric_rows(targets)]))
-    field = "days" if "days" in document else "largest_groups"
-    if groups := document.get(field):
-        rows = [
-            [_text(one["value"]), *(_text(one.get(n)) for n in _GROUP_FIGURES)] for one in groups
-        ]
-        header = (document["group"], *map(_words, _GROUP_FIGURES))
-        yield section(f"Evaluation: {_words(field)}", table(rows, header))
-    importance = document.get("importance", {"metric": "", "loss": {}})
-    for title, of_columns in (
-        ("population stability index of columns", document.get("drift", {})),
-        (
-            f"how much worse {importance['metric']} becomes when a column is shuffled",
-            importance["loss"],
-        ),
-    ):
-        if of_columns:
-            named = [(column, _text(value)) for column, value in of_columns.items()]
-            yield section(f"Evaluation: {title}", table(named))
-
-
-def _no_evaluation(file: Path, why: str) -> InputError:
-    return InputError(
-        f"not an evaluation: {why}",
-        where={"file": file},
-        hint="Write one: distrain evaluate RUN DATA --json > evaluation.json",
-    )
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
-
-
-def _text(value: object) -> str:
-    if isinstance(value, int):
-        return count(value)
-    return f"{value:.6g}" if isinstance(value, float) else UNKNOWN if value is None else str(value)

@@ -118,6 +118,14 @@ def open_run_folder(run_dir: str | Path) -> OpenRunFolder:
     return RunFolder(Path(run_dir))
 
 
+def open_own_run(paths: RunPaths) -> OpenRunFolder:
+    """Open a run folder that the user of this process named; it may be a link.
+
+    Raises `NotInRun` if there is no folder at a path.
+    """
+    return open_run_folder(paths.store or paths.root.resolve())
+
+
 def fetch_run(url: str, into: Path) -> Path:
     """Copy a run's `run.json`, spec, summary, records and logs from a store; return `into`.
 

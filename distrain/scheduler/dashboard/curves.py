@@ -2,19 +2,12 @@
 
 from collections.abc import Callable
 
-from bokeh.models import GlyphRenderer, Legend, LegendItem, Range1d
-from bokeh.palettes import Category10, Turbo256
+from bokeh.models import GlyphRenderer, LegendItem, Range1d
 from bokeh.plotting import figure
 
 from distrain.runs.records.series import curve_limits
 from distrain.runs.report import colours
-from distrain.scheduler.dashboard.figure_data import (
-    Series,
-    rank_series,
-    score_title,
-    train_series,
-    valid_series,
-)
+from distrain.scheduler.dashboard.figure_data import score_title, train_series, valid_series
 from distrain.scheduler.dashboard.panel import (
     Panel,
     compact_numbers,
@@ -25,8 +18,6 @@ from distrain.scheduler.dashboard.panel import (
     source_of,
 )
 from distrain.scheduler.dashboard.watching import View
-
-_NAMED_RANKS = 8  # maximum lines in a legend; with more, names appear only under the pointer
 
 _NUMBERS = ("loss", "auc", "auc_bound", "auc_low", "auc_high")
 _VALID = ("step", "elapsed_s", "rows_total", *_NUMBERS)
@@ -123,69 +114,6 @@ def learning_rate() -> Panel:
     drawn.y_range.start = 0
     drawn.yaxis.formatter = compact_numbers()
     return Panel("learning-rate", drawn, curves.show, _over(drawn, lines))
-
-
-def rows_per_second_by_rank() -> Panel:
-    tooltips = [("", "$name"), ("rows/s", "@rows_per_s{0,0}")]
-    drawn = draw("Rows per second, by rank", "rows/s", tooltips=tooltips)
-    legend = Legend(items=[], label_text_font_size="8pt", spacing=0, padding=4)
-    drawn.add_layout(legend, "right")
-    _from_zero(drawn)
-    show_over(drawn, "elapsed_s")
-    lines = RankLines(drawn, legend)
-
-    def show(view: View) -> None:
-        lines.show(rank_series(view.metrics.get("ranks", {})), view.replaces)
-
-    return Panel("rows-per-second-by-rank", drawn, show)
-
-
-class RankLines:
-    """The lines of ranks in a figure, one for each rank.
-
-    When another job is shown, its ranks reuse the lines, so that the number of lines is bounded.
-    """
-
-    def __init__(self, drawn: figure, legend: Legend):
-        self._figure, self._legend = drawn, legend
-        self._lines: list[GlyphRenderer] = []
-        self._line_of: dict[str, GlyphRenderer] = {}
-
-    def show(self, ranks: dict[str, Series], replaces: bool) -> None:
-        """Append points to the ranks' lines; with `replaces`, remove all other points and ranks."""
-        if replaces:
-            gone = [line for line in self._lines if len(line.data_source.data["elapsed_s"])]
-            self._line_of = {}
-            self._assign(list(ranks))
-            kept = list(self._line_of.values())
-            (no_points,) = rank_series({"0": {}}).values()
-            for line in gone:
-                if line not in kept:
-                    extend(line.data_source, no_points, replaces=True)
-        new = [rank for rank in ranks if rank not in self._line_of]
-        self._assign(new)
-        for rank, points in ranks.items():
-            extend(self._line_of[rank].data_source, points, replaces or rank in new)
-
-    def _assign(self, ranks: list[str]) -> None:
-        for rank in ranks:
-            number = len(self._line_of)
-            if number == len(self._lines):
-                self._lines.append(self._new_line(number))
-            line = self._lines[number]
-            line.name = rank
-            self._line_of[rank] = line
-        shown = self._line_of if len(self._line_of) <= _NAMED_RANKS else {}
-        items = list(shown.items())
-        if [label for label, _ in items] != [item.label.value for item in self._legend.items]:
-            self._legend.items = [LegendItem(label=n, renderers=[line]) for n, line in items]
-            self._legend.visible = bool(items)
-
-    def _new_line(self, number: int) -> GlyphRenderer:
-        named = number < _NAMED_RANKS
-        color = Category10[10][number] if named else Turbo256[(number * 37) % 256]
-        source = source_of("elapsed_s", "rows_per_s")
-        return self._figure.line("elapsed_s", "rows_per_s", source=source, color=color)
 
 
 def loss() -> Panel:

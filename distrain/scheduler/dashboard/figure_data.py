@@ -60,25 +60,6 @@ def score_title(points: Document) -> str:
     return named if target else "AUC (band: error of its bins)"
 
 
-def rank_series(ranks: Document) -> dict[str, Series]:
-    """Return columns `elapsed_s` and `rows_per_s` for each of the lines `rank 0`, `rank 1`, ...
-
-    For jobs with many ranks, the lines are `slowest`, `median` and `fastest`. `ranks` is that of a
-    `metrics_document`.
-
-    >>> list(rank_series({"10": {}, "2": {}})), list(rank_series({"slowest": {}, "fastest": {}}))
-    (['rank 2', 'rank 10'], ['slowest', 'fastest'])
-    """
-    names = ("elapsed_s", "rows_per_s")
-    in_order = sorted(ranks, key=lambda rank: int(rank) if rank.isdecimal() else 0)
-    return {
-        f"rank {rank}" if rank.isdecimal() else rank: {
-            name: _numbers(ranks[rank].get(name, ())) for name in names
-        }
-        for rank in in_order
-    }
-
-
 def phase_columns(ranks: Sequence[Document], window: str = "total_seconds") -> Columns:
     """Return the columns `rank`, `worker`, and for each phase of training `PHASE` and `PHASE_s`.
 

@@ -1,4 +1,4 @@
-"""The Bokeh documents of the Training page, and of pages with one figure each."""
+"""The Bokeh document of the Training page."""
 
 import re
 from collections.abc import Callable
@@ -41,7 +41,6 @@ LOOK_EVERY_MS = 1_000
 PANELS: tuple[Callable[[], Panel], ...] = (
     tables.jobs,
     curves.rows_per_second,
-    curves.rows_per_second_by_rank,
     bars.time_by_phase,
     curves.loss,
     curves.auc,
@@ -168,7 +167,7 @@ class TrainingPage:
             choices,
             self._headline,
             by_name["jobs"].root,
-            beside("rows-per-second", "rows-per-second-by-rank", "time-by-phase"),
+            beside("rows-per-second", "time-by-phase"),
             beside("loss", "auc", "learning-rate"),
             beside("step-time", "memory", "gpu"),
             by_name["timeline"].root,
@@ -192,29 +191,6 @@ def training_doc(scheduler: Any, extra: dict[str, Any], doc: BokehDocument) -> N
     doc.theme = BOKEH_THEME
     doc.template = _light_template(env)
     doc.template_variables.update(extra)
-
-
-def individual_doc(make: Callable[[], Panel]) -> Callable[..., None]:
-    """Return a function that fills a Bokeh document with the single figure that `make` returns.
-
-    It shows the job whose id is in the URL's `?job=`, otherwise the one that `pick` chooses for
-    `NEWEST`.
-    """
-
-    def fill(scheduler: Any, extra: dict[str, Any], doc: BokehDocument) -> None:
-        panel, watch = make(), Watch(_documents_of(scheduler), _asked_for(doc, "job"))
-        panel.root.sizing_mode = "stretch_both"
-
-        def refresh() -> None:
-            panel.show(watch.refresh())
-
-        refresh()
-        doc.add_root(panel.root)
-        doc.add_periodic_callback(refresh, LOOK_EVERY_MS)
-        doc.title = f"Dask: Training, {panel.name.replace('-', ' ')}"
-        doc.theme = BOKEH_THEME
-
-    return fill
 
 
 def _asked_for(doc: BokehDocument, name: str) -> str:

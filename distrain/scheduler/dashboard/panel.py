@@ -1,6 +1,6 @@
 """`Panel`, one figure of the dashboard with its update functions; helpers to draw figures."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +28,7 @@ _TOOLS = "pan,xwheel_zoom,box_zoom,reset,save"
 class Panel:
     """A figure or table of the Training page, with the functions that update it."""
 
-    name: str  # the NAME in `/individual-distrain-NAME`
+    name: str  # the name of its model in the Bokeh document
     root: LayoutDOM  # the model to lay out
     show: Callable[[View], None]  # brings the figure up to date; called on each look
     # sets the column of the x axis, `rows_total` or `elapsed_s`; `None` if it is fixed
@@ -116,30 +116,11 @@ KEPT_POINTS = 4_096
 
 
 def update_source(source: ColumnDataSource, columns: Columns) -> bool:
-    """Change a source's data to `columns`.
-
-    If possible, only new rows or changed cells are sent to the browser. Returns True if instead all
-    rows were replaced; False also if nothing has changed.
-    """
-    old: Mapping[str, Sequence[Any]] = source.data
-    lengths = {len(column) for column in old.values()}
-    had = lengths.pop() if len(lengths) == 1 and old.keys() == columns.keys() else 0
-    have = min((len(column) for column in columns.values()), default=0)
-    cells = {
-        name: [(row, column[row]) for row in range(had) if column[row] != old[name][row]]
-        for name, column in columns.items()
-        if have >= had
-    }
-    cells = {name: changed for name, changed in cells.items() if changed}
-    if have > had > 0 and not cells:
-        source.stream({name: column[had:] for name, column in columns.items()})
-    elif have == had > 0:
-        if cells:
-            source.patch(cells)
-    elif {name: list(column) for name, column in old.items()} != columns:
+    """Set a source's data to `columns`; return True if they differ from its data."""
+    changed = {name: list(column) for name, column in source.data.items()} != columns
+    if changed:
         source.data = columns
-        return True
-    return False
+    return changed
 
 
 def extend(source: ColumnDataSource, points: Series, replaces: bool) -> None:

@@ -73,9 +73,9 @@ def jobs() -> Panel:
         stylesheets=[".bk-data-table {z-index: 0;}"],
     )
 
-    # Bokeh's table is redrawn when rows are added or replaced, but not when cells change.
+    # Bokeh's table is redrawn when the number of rows changes, but not when only cells change.
     draw_anew = CustomJS(args={"view": table.view}, code="view.change.emit()")
-    source.js_on_change("patching", draw_anew)
+    source.js_on_change("data", draw_anew)
 
     def show(view: View) -> None:
         height = _table_height(len(view.jobs))

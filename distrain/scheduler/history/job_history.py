@@ -1,7 +1,7 @@
 """The history of a job in bounded memory: its curves, ranks and time line; no I/O."""
 
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -12,10 +12,7 @@ from distrain.jobs.job_view import AttemptStarted, Entry, Notice, Record
 from distrain.jobs.states import JobState
 from distrain.jobs.status import metrics_in, targets_in
 from distrain.runs.records.series import Series, SeriesColumn
-from distrain.scheduler.history.ranks import SHOWN_RANKS, RankState, StepTimes, Window
-
-_RANK_CAPACITY = 256
-ENDED_CAPACITY = 64  # points per rank of an ended job; few, since many ended jobs are kept
+from distrain.scheduler.history.ranks import RankState, StepTimes, Window
 
 KEPT_VALIDATIONS = 4096
 """Number of validations that are kept, because the saved model may be that of any of them."""
@@ -29,26 +26,16 @@ _COUNTS = (
     SeriesColumn("elapsed_s"),
     SeriesColumn("rows_total", whole=True),
 )
-_SCORES = (
-    SeriesColumn("loss", "rows"),
-    SeriesColumn("auc", "rows"),
-    SeriesColumn("auc_bound", "rows"),
-)
+_SCORES = (SeriesColumn("loss"), SeriesColumn("auc"), SeriesColumn("auc_bound"))
 TRAIN = (
     *_COUNTS,
-    SeriesColumn("rows_per_s", "time"),
+    SeriesColumn("rows_per_s"),
     *_SCORES,
-    SeriesColumn("stall_mean_pct", "time"),
-    SeriesColumn("stall_max_pct", "time"),
+    SeriesColumn("stall_mean_pct"),
+    SeriesColumn("stall_max_pct"),
     SeriesColumn("lr"),
 )
 VALID = (*_COUNTS, *_SCORES)
-RANK = (
-    SeriesColumn("step", whole=True),
-    SeriesColumn("elapsed_s"),
-    SeriesColumn("rows_per_s", "time"),
-    SeriesColumn("step_time_s", "steps"),
-)
 
 
 @dataclass(frozen=True)
@@ -72,11 +59,7 @@ class JobHistory:
     def __init__(self, submitted_s: float):
         self.submitted_s = submitted_s
         self.attempt = 0
-        self.num_ranks = 0
         self.train, self.valid = Series(TRAIN), Series(VALID)
-        # curves with columns `RANK`, by the rank's number; with more than `SHOWN_RANKS` ranks only
-        # `slowest`, `median` and `fastest`
-        self.ranks: dict[str, Series] = {}
         self.now: dict[int, RankState] = {}  # each rank's last reports in this attempt
         self.last_train: Record | None = None
         self.last_valid: Record | None = None
@@ -98,7 +81,6 @@ class JobHistory:
         # at that revision: a value that changes with anything but reports, and `num_reports`
         self.seen: tuple[object, int] = (None, 0)
         self.num_reports = 0  # the ranks' reports so far, without heartbeats
-        self._elapsed_before_s = 0.0
         self._first_step = 0
         self._moments: dict[str, deque[Moment]] = {}
         # A job with the same id may be submitted again; cursors of the old one must not fit.
@@ -110,8 +92,7 @@ class JobHistory:
 
         It is part of a reader's cursor. If it has changed since, the reader needs all points again.
         """
-        series = (self.train, self.valid, *self.ranks.values())
-        return self._first_generation + sum(one.generation for one in series)
+        return self._first_generation + self.train.generation + self.valid.generation
 
     @property
     def moments(self) -> list[Moment]:
@@ -152,15 +133,14 @@ class JobHistory:
             rank = self.now[event.rank] = RankState(step=self._first_step)
         match event:
             case TrainingStarted():
-                self._first_step, self._elapsed_before_s = event.first_step, event.elapsed_before_s
-                rank.step = event.first_step
+                self._first_step = rank.step = event.first_step
                 rank.observe(event, now_s)
             case StepsDone():
                 window = rank.take_window(event, now_s)
                 for phase, seconds in event.seconds.items():
                     self.phase_seconds[phase] += seconds
                 if window is not None:
-                    self._add_window(event, rank, window)
+                    self._add_window(event, window)
             case CheckpointSaved():
                 rank.observe(event, now_s)
                 self.checkpoint_bytes, self.checkpoint_s = event.size_bytes, now_s
@@ -203,17 +183,14 @@ class JobHistory:
         self.num_points += 1
         self.train.finish(self.num_points)
         self.valid.finish(self.num_points)
-        for series in self.ranks.values():
-            series.thin(ENDED_CAPACITY, self.num_points)
 
     def _resume(self, entry: AttemptStarted) -> None:
         """Remove the points and validations of the steps that a new attempt will repeat.
 
-        These are the steps after the one at which it starts. Its number of ranks replaces that of
-        the previous attempt.
+        These are the steps after the one at which it starts.
         """
-        self.num_ranks, self.step, self.rows_per_s = entry.num_ranks, entry.step, None
-        for series in (self.train, self.valid, *self.ranks.values()):
+        self.step, self.rows_per_s = entry.step, None
+        for series in (self.train, self.valid):
             series.drop_after(entry.step)
         for name in ("last_train", "last_valid"):
             record = getattr(self, name)
@@ -231,10 +208,7 @@ class JobHistory:
         if record.rows_per_s:
             self._timed_rows += record.rows
             self._timed_s += record.rows / record.rows_per_s
-        weights = {"rows": record.rows, "time": record.rows / (record.rows_per_s or 1.0)}
-        self._add(self.train, _point(record, self.train.columns), weights)
-        if self.num_ranks > SHOWN_RANKS:
-            self._add_extremes(record)
+        self._add(self.train, record)
 
     def _add_valid(self, record: Record, now_s: float) -> None:
         if self.valid.last is not None and record.step <= self.valid.last:
@@ -244,52 +218,22 @@ class JobHistory:
         self._validations[record.step] = replace(record, reliability=None)
         if len(self._validations) > KEPT_VALIDATIONS:
             self._validations.popitem(last=False)
-        self._add(self.valid, _point(record, self.valid.columns), {"rows": record.rows})
+        self._add(self.valid, record)
         auc = "unknown" if record.auc is None else number(record.auc, 4)
         more = [" ".join(one) for one in main_metrics(targets_in(record.targets))]
         shown = more if record.loss is None and more else [f"AUC {auc}", *more]
         text = f"{', '.join(shown)} of {record.rows} rows"
         self._add_moment(now_s, "validated", record.step, text)
 
-    def _add_window(self, event: StepsDone, rank: RankState, window: Window) -> None:
+    def _add_window(self, event: StepsDone, window: Window) -> None:
         if len(event.step_counts) == len(self.step_times.counts):
             self.step_times.add(event.step_counts, window.wall_s)
         else:
             self.step_times.add_mean(window.wall_s / window.steps, window.steps)
-        if event.rank >= SHOWN_RANKS or self.num_ranks > SHOWN_RANKS:
-            return
-        elapsed_s = self._elapsed_before_s + event.elapsed_s
-        self._add_rank(str(event.rank), event.step, elapsed_s, rank, window)
 
-    def _add_extremes(self, record: Record) -> None:
-        """Add a point to each of the curves `slowest`, `median` and `fastest`.
-
-        Of the ranks' last reports, these are the ones with the longest, median and shortest steps.
-        """
-        timed = [rank for rank in self.now.values() if rank.step_time_s is not None]
-        timed.sort(key=lambda rank: rank.step_time_s or 0.0)
-        if timed:
-            three = {"slowest": timed[-1], "median": timed[len(timed) // 2], "fastest": timed[0]}
-            for name, rank in three.items():
-                self._add_rank(name, record.step, record.elapsed_s, rank, Window(1, 1.0, 1.0, None))
-
-    def _add_rank(
-        self, name: str, step: int, elapsed_s: float, rank: RankState, window: Window
-    ) -> None:
-        series = self.ranks.setdefault(name, Series(RANK, _RANK_CAPACITY))
-        point = {
-            "step": step,
-            "elapsed_s": elapsed_s,
-            "rows_per_s": rank.rows_per_s,
-            "step_time_s": rank.step_time_s,
-        }
-        self._add(series, point, {"time": window.wall_s, "steps": window.steps})
-
-    def _add(
-        self, series: Series, point: Mapping[str, float | None], weights: Mapping[str, float]
-    ) -> None:
+    def _add(self, series: Series, record: Record) -> None:
         self.num_points += 1
-        series.add(point, self.num_points, weights)
+        series.add(_point(record, series.columns), self.num_points)
 
     def _add_moment(
         self, now_s: float, kind: str, step: int | None, text: str, attempt: int | None = None
@@ -329,7 +273,7 @@ def _with_targets(series: Series, columns: Sequence[SeriesColumn], record: Recor
     names = _main_metrics_of(record)
     if not names or series.last is not None or len(series.columns) > len(columns):
         return series
-    return Series((*columns, *(SeriesColumn(name, "rows") for name in names)))
+    return Series((*columns, *(SeriesColumn(name) for name in names)))
 
 
 def _main_metrics_of(record: Record) -> dict[str, float | None]:

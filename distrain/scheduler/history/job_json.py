@@ -15,7 +15,6 @@ from distrain.scheduler.history.ranks import RankState, shown_ranks
 from distrain.scheduler.lifecycle.job import Job as LifecycleJob
 
 _KEPT_RESTARTS = 100  # restarts on the time line
-_ETA_POINTS = 16
 
 
 @dataclass(frozen=True)
@@ -133,8 +132,7 @@ def job_document(job: Watched, *, all_ranks: bool = False) -> dict[str, Any]:
 def metrics_document(history: JobHistory, since: str | None = None) -> dict[str, Any]:
     """Return a job's curves, or only the points added since an earlier answer.
 
-    `train` and `valid` have lists of values by column; `ranks` has such lists for each key of
-    `JobHistory.ranks`.
+    `train` and `valid` have lists of values by column.
     `since` is the `cursor` of that answer. If `restart` is true, the answer has all points, because
     no cursor was given, or because earlier points have been replaced. Raises `ValueError` if
     `since` is not a cursor.
@@ -147,7 +145,6 @@ def metrics_document(history: JobHistory, since: str | None = None) -> dict[str,
         "restart": restart,
         "train": history.train.since(first),
         "valid": history.valid.since(first),
-        "ranks": {name: series.since(first) for name, series in history.ranks.items()},
     }
 
 
@@ -184,19 +181,13 @@ def _ranks(job: Watched, *, all_ranks: bool) -> list[dict[str, Any]]:
 
 
 def time_left_s(job: Watched) -> float | None:
-    """Return the seconds until all rows are trained, at the recent speed.
+    """Return the seconds until all rows are trained, at the mean speed of this attempt.
 
-    This is the speed over the last `_ETA_POINTS` points of the curve. `None` if the job does not
-    run, has not reported steps yet, or its number of rows is unknown.
+    `None` if the job does not run, has not reported steps yet, or its number of rows is unknown.
     """
-    view, history = job.view, job.history
-    last = history.last_train
+    view, last = job.view, job.history.last_train
     if view.state is not JobState.RUNNING or last is None or view.total_rows is None:
         return None
-    points = history.train.recent(_ETA_POINTS)
-    rows, elapsed = points["rows_total"], points["elapsed_s"]
-    if len(rows) < _ETA_POINTS:  # from the attempt's start
-        rows, elapsed = [view.rows_before, *rows], [view.elapsed_before_s, *elapsed]
-    done, took_s = last.rows_total - rows[0], last.elapsed_s - elapsed[0]
+    done, took_s = last.rows_total - view.rows_before, last.elapsed_s - view.elapsed_before_s
     left = max(0, view.total_rows - last.rows_total)
     return left * took_s / done if done > 0 and took_s > 0 else None

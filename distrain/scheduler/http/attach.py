@@ -1,17 +1,16 @@
 """Adds the HTTP routes to a scheduler before it starts (by the preload), or while it runs.
 
 Dask creates a scheduler's routes when the scheduler starts. In a scheduler that already runs, a
-client installs the coordinator, and then a plugin that adds the routes; these routes refuse orders
-(see `access`).
+client installs the coordinator, which then adds the routes; these routes refuse orders (see
+`access`).
 """
 
 import logging
 from typing import Any
 
 import dask
-from distributed import Client, Scheduler, SchedulerPlugin
+from distributed import Client, Scheduler
 
-from distrain.errors import ClusterError
 from distrain.scheduler.dashboard.dask_dashboard import add_dashboard_on_request, add_pages
 from distrain.scheduler.dashboard.watching import DOCUMENTS
 from distrain.scheduler.http.access import guard_running, install_access
@@ -47,7 +46,10 @@ def install() -> None:
 
 
 class JobsPlugin(CoordinatorPlugin):
-    """The coordinator, with an API that clients can call over Dask's connections."""
+    """The coordinator, with an API for clients: over Dask's connections, and HTTP routes and pages.
+
+    If routes or pages cannot be added, the error is logged: training works without them.
+    """
 
     def add_api(self, scheduler: Scheduler) -> None:
         api = CoordinatorApi(self)
@@ -57,9 +59,26 @@ class JobsPlugin(CoordinatorPlugin):
             return answer_over_comm(api, method, path, query, content)
 
         scheduler.handlers[OVER_COMM] = answer_request
+        try:
+            if _HANDLER not in dask.config.get(_ROUTES_KEY):  # started without the preload
+                _add_routes(scheduler)
+            _show_jobs(scheduler)
+            _show_pages(scheduler)
+        except Exception:
+            log.exception("the scheduler cannot show its jobs")
 
 
-def show_pages(scheduler: Scheduler) -> None:
+def _add_routes(scheduler: Scheduler) -> None:
+    """Add the HTTP routes to a running scheduler."""
+    application = scheduler.http_application
+    guard_running(application)  # before there is anything to guard
+    prefix = _prefix_of(application).rstrip("/")
+    options = {"dask_server": scheduler, "accepts_commands": False}
+    handlers = [(f"{prefix}{path}", kind, options) for path, kind, _ in routes]
+    application.add_handlers(".*$", handlers)
+
+
+def _show_pages(scheduler: Scheduler) -> None:
     """Add the pages about jobs to a scheduler's dashboard; if there is none, log that.
 
     If the key `ON_REQUEST` is set in Dask's configuration, the scheduler has no dashboard yet.
@@ -73,7 +92,7 @@ def show_pages(scheduler: Scheduler) -> None:
         log.info("the scheduler has no dashboard for the page of its jobs")
 
 
-def show_jobs(scheduler: Scheduler) -> None:
+def _show_jobs(scheduler: Scheduler) -> None:
     """Give the dashboard's pages access to a scheduler's jobs, and export them to Prometheus."""
     api: CoordinatorApi = scheduler.extensions[EXTENSION]
     scheduler.extensions[DOCUMENTS] = api.monitor
@@ -96,51 +115,9 @@ def _certificate_ends_s(scheduler: Scheduler) -> dict[str, float]:
     return {name: end_s for name, end_s in ends.items() if end_s is not None}
 
 
-class HttpRoutesPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed is untyped
-    """Adds the HTTP routes to a running scheduler that was started without the preload."""
-
-    name = "distrain-http"
-    idempotent = True
-
-    def start(self, scheduler: Scheduler) -> None:
-        """Add HTTP routes, Prometheus metrics and dashboard pages, unless the scheduler has them.
-
-        Raises `ClusterError` if the scheduler has no coordinator.
-        """
-        # Nothing here awaits, so of two clients that come at once the second finds all of it.
-        if DOCUMENTS in scheduler.extensions:
-            return
-        if EXTENSION not in scheduler.extensions:
-            raise ClusterError("the scheduler has no coordinator whose jobs could be shown")
-        application = scheduler.http_application
-        guard_running(application)  # before there is anything to guard
-        prefix = _prefix_of(application)
-        show_jobs(scheduler)
-        options = {"dask_server": scheduler, "accepts_commands": False}
-        handlers = [(f"{prefix.rstrip('/')}{path}", kind, options) for path, kind, _ in routes]
-        application.add_handlers(".*$", handlers)
-        show_pages(scheduler)
-
-
 def ensure_coordinator(client: Client) -> None:
-    """Install a coordinator in the client's scheduler, unless it has one."""
+    """Install a coordinator with routes and pages in the client's scheduler, unless it has one."""
     client.register_plugin(JobsPlugin(), name=PLUGIN_NAME)
-
-
-def ensure_http_routes(client: Client) -> None:
-    """Add HTTP routes, metrics and pages to the client's scheduler, unless it has them.
-
-    Raises `ClusterError` if the scheduler has no coordinator, or if adding them fails.
-    """
-    try:
-        client.register_plugin(HttpRoutesPlugin())
-    except Exception as error:  # another version of distrain or Dask may raise any error
-        reason = error.message if isinstance(error, ClusterError) else repr(error)
-        raise ClusterError(
-            f"the scheduler cannot show its jobs: {reason}",
-            hint="Start it with `dask scheduler --preload distrain.preload`, and with the version "
-            "of distrain that is used here.",
-        ) from error
 
 
 def _prefix_of(application: Any) -> str:

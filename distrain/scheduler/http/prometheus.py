@@ -310,11 +310,13 @@ def _of_ranks(job: Watched, figure: str) -> dict[str, float | None]:
 
     With more than `SHOWN_RANKS` ranks, the keys are `slowest`, `median` and `fastest` instead.
     """
-    history = job.history
-    if len(history.now) <= SHOWN_RANKS:
-        return {str(rank): getattr(now, figure) for rank, now in sorted(history.now.items())}
-    ranks = history.ranks.items()
-    return {name: series.tail().get(figure) for name, series in ranks if not name.isdecimal()}
+    now = job.history.now
+    if len(now) <= SHOWN_RANKS:
+        return {str(rank): getattr(state, figure) for rank, state in sorted(now.items())}
+    timed = [state for state in now.values() if state.step_time_s is not None]
+    timed.sort(key=lambda state: state.step_time_s or 0.0)
+    places = {"slowest": -1, "median": len(timed) // 2, "fastest": 0}
+    return {name: getattr(timed[at], figure) for name, at in places.items() if timed}
 
 
 def _gpus_of(job: Watched) -> dict[int, Gpu]:

@@ -20,8 +20,6 @@ class Action(StrEnum):
     CHANGE_JOB = "change_job"  # priority, tags, resume, delete
     CANCEL_JOB = "cancel_job"
     SEE_PROJECT = "see_project"
-    SET_MEMBERS = "set_members"
-    SET_QUOTA = "set_quota"
     SEE_CLUSTERS = "see_clusters"
     SEE_SELF = "see_self"
     OWN_TOKENS = "own_tokens"
@@ -51,8 +49,6 @@ RULES: Final[Mapping[Action, AccessRule]] = {
     Action.CHANGE_JOB: AccessRule(Scope.SUBMIT, _OPERATOR, _SUBMITTER),
     Action.CANCEL_JOB: AccessRule(Scope.CANCEL, _OPERATOR, _SUBMITTER),
     Action.SEE_PROJECT: AccessRule(Scope.READ, _ALL),
-    Action.SET_MEMBERS: AccessRule(Scope.ADMIN, _OPERATOR),
-    Action.SET_QUOTA: AccessRule(Scope.ADMIN),
     Action.SEE_CLUSTERS: AccessRule(Scope.READ, everybody=True),
     Action.SEE_SELF: AccessRule(Scope.READ, everybody=True),
     Action.OWN_TOKENS: AccessRule(Scope.ADMIN, everybody=True),

@@ -23,7 +23,7 @@ from distrain.jobs.status import figures_in
 from distrain.service.decisions.api_values import shown
 from distrain.service.settings import NAME_PATTERN
 from distrain.service.store.store import Store
-from distrain.service.values import UNKNOWN, Job, Phase
+from distrain.service.values import Job, Phase
 
 
 class Request(PlainBody):
@@ -47,7 +47,6 @@ def answer_of(kind: type[Shown], row: object, **values: Any) -> Shown:
     return kind(**values)
 
 
-Tags = Annotated[dict[str, str], Field(max_length=32)]
 ProjectName = Annotated[str, Field(pattern=NAME_PATTERN)]
 
 UserName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}$")]
@@ -73,18 +72,24 @@ class JobRequest(Request):
     priority: Priority | None = Field(
         None, description="Higher priorities run first; null: `queue.priority` of the spec."
     )
-    tags: Tags = Field({}, description="Added to the spec's tags; equal keys override them.")
+    tags: dict[str, str] = Field(
+        {}, description="Added to the spec's tags; equal keys override them."
+    )
 
 
 class JobChangeRequest(Request):
-    """Changes of a job; null leaves a value unchanged."""
+    """Changes of a job."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"priority": 5}]})
 
     priority: Priority | None = Field(
-        None, description="The new priority; rejected if the job has started or ended."
+        None,
+        description="The new priority; null leaves it unchanged. It is rejected if the job has "
+        "started or ended.",
     )
-    tags: Tags | None = Field(None, description="The new tags, which replace all tags of the job.")
+    tags: dict[str, str | None] = Field(
+        {}, description="New values of tags; null removes a tag. Other tags are kept."
+    )
 
 
 class CancelRequest(Request, CancelOptions):
@@ -138,11 +143,3 @@ def _document(job: Job, now_s: float, contact_s: float | None) -> JobAnswer:
     figures = dict.fromkeys(FIGURES) | figures_in(job.progress)
     own = {"service": None, "recorded": job.phase is Phase.FINAL}
     return answer_of(JobAnswer, job, **seen, **figures, **own)
-
-
-def etag(document: JobAnswer) -> str:
-    """Return a job's ETag: its revision in quotes, with `-unknown` if its state is `unknown`.
-
-    A job's state is `unknown` while its cluster does not answer; its revision does not change then.
-    """
-    return f'"{document.rev}-unknown"' if document.state == UNKNOWN else f'"{document.rev}"'

@@ -57,7 +57,9 @@ async def _parts(request: Request) -> ApiParts:  # async: needs no thread
 Service = Annotated[ApiParts, Depends(_parts)]
 
 _bearer = HTTPBearer(
-    auto_error=False, scheme_name="token", description="A token, as `distrain token` creates it."
+    auto_error=False,
+    scheme_name="token",
+    description="A token, as `distrain serve token create` creates it.",
 )
 _cookie = APIKeyCookie(
     name=COOKIE,
@@ -266,7 +268,7 @@ def _of_token(parts: ApiParts, found: tuple[Token, Principal] | None) -> Princip
     if now_s - parts.token_used_s.get(token.id, 0.0) >= _NOTED_EVERY_S:
         parts.token_used_s[token.id] = now_s
         parts.store.note_token_used(token.id)
-    return _with_admins(parts, caller)
+    return replace(caller, is_admin=caller.user in parts.settings.admins)
 
 
 def _of_proxy(request: Request, parts: ApiParts) -> Principal | None:
@@ -276,8 +278,8 @@ def _of_proxy(request: Request, parts: ApiParts) -> Principal | None:
     user = request.headers.get(sign_on.user_header, "").strip()
     if not 0 < len(user) <= 128 or not user.isprintable():
         return None
-    is_admin, roles = parts.store.principal(user)
-    return _with_admins(parts, Principal(user, is_admin, roles, frozenset(Scope), None))
+    is_admin = user in parts.settings.admins
+    return Principal(user, is_admin, parts.store.roles(user), frozenset(Scope), None)
 
 
 def _is_proxy(request: Request, settings: Settings) -> bool:
@@ -292,9 +294,3 @@ def _is_proxy(request: Request, settings: Settings) -> bool:
     tls = request.scope.get("extensions", {}).get("tls") or {}
     name = tls.get("client_cert_name")
     return bool(settings.sign_on and name and name in settings.sign_on.proxy_names)
-
-
-def _with_admins(parts: ApiParts, caller: Principal) -> Principal:
-    if caller.is_admin or caller.user not in parts.settings.admins:
-        return caller
-    return replace(caller, is_admin=True)

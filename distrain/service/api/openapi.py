@@ -14,13 +14,6 @@ from distrain.version import __version__
 _ALWAYS: Final = ("bad_request", "unauthenticated", "forbidden", "too_large", "rate", "unavailable")
 _PROBLEM_REF: Final = {"$ref": "#/components/schemas/Problem"}
 
-ETAG: Final = {
-    "ETag": {
-        "description": "The job's revision, in quotes; with `-unknown` while the job's state is "
-        "`unknown`.",
-        "schema": {"type": "string"},
-    }
-}
 LOCATION: Final = {
     "Location": {"description": "The URL of the created object.", "schema": {"type": "string"}}
 }

@@ -17,10 +17,7 @@ from distrain.service.access.policy import Mistake, pointer
 from distrain.service.store.errors import (
     IdTaken,
     QuotaExceeded,
-    ReadOnly,
-    RevisionDiffers,
     RowNotFound,
-    StorageFull,
     Unstorable,
     WrongState,
 )
@@ -38,11 +35,9 @@ CODES: Final[Mapping[str, tuple[int, str]]] = {
     "id_taken": (409, "Another job has, or had, this id"),
     "not_final": (409, "The job has not ended"),
     "final": (409, "The job has ended"),
-    "revision_differs": (412, "The object has changed since the caller read it"),
     "too_large": (413, "The request is too large"),
     "range": (416, "The file does not have the requested bytes"),
     "bad_spec": (422, "The job spec cannot be used"),
-    "revision_required": (428, "The header If-Match is required"),
     "quota": (429, "A quota is used up"),
     "rate": (429, "Too many requests"),
     "internal": (500, "The service failed"),
@@ -133,8 +128,13 @@ def problem_of(error: Exception) -> Problem:
             return Problem("bad_request", count, errors=mistakes)
         case Unavailable():
             logging.getLogger("distrain.service.api").error("the database failed: %s", error)
-            detail, hint, retry_after_s = _OF_DATABASE.get(type(error), _NO_ANSWER)
-            return Problem("unavailable", detail, hint=hint, retry_after_s=retry_after_s)
+            # Without the driver's words, which may name hosts and users; the log has them.
+            return Problem(
+                "unavailable",
+                "the service's database does not answer, or cannot be written",
+                hint="Try again. The service's operator can run `distrain serve check`.",
+                retry_after_s=2,
+            )
         case DistrainError() if type(error) in _OF_KIND:
             code, wait_s = _OF_KIND[type(error)]
             return Problem(code, error.message, hint=error.hint, retry_after_s=wait_s)
@@ -156,27 +156,7 @@ _OF_KIND: Final[Mapping[type[DistrainError], tuple[str, float | None]]] = {
     RowNotFound: ("not_found", None),
     IdTaken: ("id_taken", None),
     QuotaExceeded: ("quota", 30.0),
-    RevisionDiffers: ("revision_differs", None),
     WrongState: ("conflict", None),
     Unstorable: ("bad_request", None),
 }
 """The problem's code, and the seconds of `Retry-After`, for each class of error of the database."""
-
-
-_NO_ANSWER = (
-    "the service's database does not answer",
-    "Try again. The service's operator can run `distrain serve check`.",
-    2,
-)
-_OF_DATABASE: dict[type[Exception], tuple[str, str, float]] = {
-    StorageFull: (
-        "the disk of the service's database is full",
-        "Try again later: the service's operator must free space there.",
-        30,
-    ),
-    ReadOnly: (
-        "the service's database cannot be written",
-        "Try again later: the service's operator must make its disk writable.",
-        30,
-    ),
-}

@@ -5,6 +5,7 @@ from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from starlette.concurrency import run_in_threadpool
 
 from distrain.service.access.sessions import (
     COOKIE,
@@ -28,7 +29,7 @@ def login_form(request: Request, next: str = _HOME) -> HTMLResponse:
 
 
 @router.post("/login")
-def login(
+async def login(  # async: `strangers` is not thread-safe
     request: Request,
     service: Service,
     token: Annotated[str, Form()],
@@ -40,7 +41,9 @@ def login(
     if not is_from_here(request):
         return refuse("This form was sent by a page of another site.", 403)
     text = token.strip()
-    found = service.store.token_and_user(token_sha256(text)) if is_token(text) else None
+    found = None
+    if is_token(text):
+        found = await run_in_threadpool(service.store.token_and_user, token_sha256(text))
     now_s = service.now_s()
     if found is None or not found[0].is_good(now_s):
         # Only bad tokens count: behind a proxy all peers have one address, and other people's
@@ -51,9 +54,10 @@ def login(
         return refuse("This token is mistyped, revoked or expired.", 401)
     answer = RedirectResponse(_own_path(next), 303)
     public = service.settings.listen.public_url or ""
+    session = await run_in_threadpool(new_session, service.store, found[0].id, now_s)
     answer.set_cookie(
         COOKIE,
-        new_session(service.store, found[0].id, now_s),
+        session,
         max_age=int(SESSION_S),
         httponly=True,
         samesite="strict",

@@ -15,6 +15,7 @@ from distrain.service.clusters.launcher import Scalable, SchedulerAddress
 from distrain.service.clusters.scheduler_client import SchedulerClient
 from distrain.service.decisions.world import Refused
 from distrain.service.settings import ClusterProfile, Settings
+from distrain.service.store.engine import Database
 from distrain.service.store.errors import NoTables
 from distrain.service.store.store import Store, open_store
 from distrain.storage.objects import Changed, Objects
@@ -126,7 +127,17 @@ def _database(store: Store) -> list[Check]:
             "Synchronise the clocks of both machines with NTP.",
         )
     )
-    return [Check("database", CheckVerdict.OK, f"{store.db.where}, of this version"), clock]
+    return [_tables(store.db), clock]
+
+
+def _tables(db: Database) -> Check:
+    if db.path is not None:
+        with db.read() as connection:
+            state = connection.exec_driver_sql("PRAGMA quick_check").scalar()
+        if state != "ok":
+            hint = "Stop the service, and put a backup back: docs/operate.md."
+            return Check("database", CheckVerdict.FAIL, f"{db.where} is damaged: {state}", hint)
+    return Check("database", CheckVerdict.OK, f"{db.where}, of this version")
 
 
 def _run_root(cluster: str, place: str) -> Check:

@@ -30,26 +30,20 @@ def make_folder(settings: Settings) -> None:
 
 
 def declare(store: Store, settings: Settings) -> None:
-    """Make admins and declared projects in the database match the settings.
+    """Make declared projects in the database match the settings.
 
     Creates the project `default` if there is none. Projects that are not declared, or no longer,
     keep their quotas and members.
     """
-    for user, is_admin in store.users().items():
-        if is_admin and user not in settings.admins:
-            store.ensure_user(user, is_admin=False)
-    for user in settings.admins:
-        store.ensure_user(user, is_admin=True)
     known = {project.name for project in store.projects()}
     if DEFAULT_PROJECT not in known | set(settings.projects):
         store.put_project(DEFAULT_PROJECT, Quota())
     for name, project in settings.projects.items():
-        store.put_project(name, Quota(**project.model_dump(exclude={"members"})), declared=True)
+        store.put_project(name, Quota(**project.model_dump(exclude={"members"})))
         for user in set(store.members(name)) - set(project.members):
-            store.remove_member(name, user, declared=True)
+            store.remove_member(name, user)
         for user, role in project.members.items():
-            store.set_member(name, user, Role(role), declared=True)
-    store.undeclare_projects(settings.projects)
+            store.set_member(name, user, Role(role))
 
 
 def first_token(store: Store, settings: Settings) -> tuple[Token, str] | None:

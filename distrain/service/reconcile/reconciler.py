@@ -13,7 +13,6 @@ from distrain.service.clusters.scheduler_client import SchedulerClient
 from distrain.service.reconcile.cluster_connection import Contact
 from distrain.service.reconcile.cluster_loop import ClusterLoop
 from distrain.service.reconcile.cluster_world import ClusterWorld
-from distrain.service.reconcile.old_runs import remove_old_runs
 from distrain.service.reconcile.run_folders import RunFolders
 from distrain.service.settings import Settings
 from distrain.service.store.store import Store
@@ -159,17 +158,13 @@ class Reconciler:
         return SchedulerClient(found.url, found.token, tls, service=us, public_url=public_url)
 
     def _prune(self, end: threading.Event) -> None:
-        """Delete expired rows, then expired run folders, if this process is the publisher.
+        """Delete expired rows, if this process is the publisher.
 
         One process of the service is the publisher: it holds the lock `publisher`; other processes
-        do nothing. `end` stops the deletion of rows early, but not that of folders.
+        do nothing. `end` stops the deletion early.
         """
         if self._store.locks.since("publisher") is None:
             return
         gone = self._store.prune(self._settings.retention, must_stop=end.is_set)
         if any(gone.values()):
             log.info("pruned %s", {name: count for name, count in gone.items() if count})
-        store = self._store
-        runs = remove_old_runs(self._settings, store.service_id, store.now_s(), store.has_ended)
-        for folder in runs:
-            log.info("removed %s", folder)

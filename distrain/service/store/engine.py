@@ -108,8 +108,8 @@ class Database:
             raise Unavailable(
                 f"the database's file {state}, while the service has it open",
                 where={"database": self.where},
-                hint="Stop the service, put the file or a backup back (`distrain serve restore`), "
-                "and start it again.",
+                hint="Stop the service, put the file or a backup back (docs/operate.md, `The "
+                "database is lost`), and start it again.",
             )
 
     def first(self, statement: Executable, values: Any = None) -> AnyRow | None:

@@ -9,7 +9,6 @@ from sqlalchemy import exc
 from distrain.errors import DistrainError, InputError, Unavailable
 from distrain.storage.retrying import first_line
 
-_POSTGRES_DISK_FULL = "53100"
 _POSTGRES_READ_ONLY = "25006"
 
 
@@ -23,10 +22,6 @@ class RowNotFound(StoreError):
 
 class IdTaken(StoreError):
     """Another job has, or had before it was deleted, the id of a new job."""
-
-
-class RevisionDiffers(StoreError):
-    """The job has changed since its caller read it."""
 
 
 class WrongState(StoreError):
@@ -63,17 +58,9 @@ class DatabaseInUse(StoreError):
     """Another service uses the SQLite database."""
 
 
-class StorageFull(Unavailable):
-    """The database's disk is full: the database can be read, but not written."""
-
-
-class ReadOnly(Unavailable):
-    """The database can be read, but not written: its disk is read-only, or it is a standby."""
-
-
 @contextmanager
 def translated(where: str) -> Iterator[None]:
-    """Convert the driver's errors in the block to Unstorable, StorageFull, ReadOnly or Unavailable.
+    """Convert the driver's errors in the block to Unstorable or Unavailable.
 
     `where` names the database in the messages, which do not contain the values of statements. Other
     errors, such as violated constraints, are not converted.
@@ -86,26 +73,12 @@ def translated(where: str) -> Iterator[None]:
             f"the database cannot hold a value: {words}", where={"database": where}
         ) from error
     except (exc.TimeoutError, exc.OperationalError, exc.InterfaceError, exc.InternalError) as error:
-        origin = getattr(error, "orig", None)
-        words = first_line(origin or error)
-        if _is_full(error):
-            raise StorageFull(
-                f"the database's disk is full: {words}",
-                where={"database": where},
-                hint="Free some space there; no process needs a restart.",
-            ) from error
-        is_refused_by_disk = getattr(origin, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_WRITE
-        if was_opened_read_only(origin) or is_refused_by_disk:
-            raise ReadOnly(
-                f"the database cannot be written: {words}",
-                where={"database": where},
-                hint="Is its disk or its folder read-only? No process needs a restart.",
-            ) from error
+        words = first_line(getattr(error, "orig", None) or error)
         raise Unavailable(
-            f"the database does not answer: {words}",
+            f"the database does not answer, or cannot be written: {words}",
             where={"database": where},
-            hint="Try again. If the error remains, check that the server runs and its disk has "
-            "space.",
+            hint="Try again. If the error remains, check that the server runs, and that its disk "
+            "has space and can be written.",
         ) from error
     except exc.DatabaseError as error:
         if type(error) is not exc.DatabaseError:
@@ -114,16 +87,9 @@ def translated(where: str) -> Iterator[None]:
         raise Unavailable(
             f"the database cannot be read: {words}",
             where={"database": where},
-            hint="Stop the service, check the disk, and restore a backup with `distrain serve "
-            "restore`.",
+            hint="Stop the service, check the disk, and put a backup back: docs/operate.md, `The "
+            "database is lost`.",
         ) from error
-
-
-def _is_full(error: Exception) -> bool:
-    origin = getattr(error, "orig", None)
-    if isinstance(origin, sqlite3.Error):
-        return getattr(origin, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
-    return getattr(origin, "sqlstate", None) == _POSTGRES_DISK_FULL
 
 
 def was_opened_read_only(origin: BaseException | None) -> bool:

@@ -1,6 +1,7 @@
 """Reads, changes, cancels and deletes existing jobs."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import Connection, delete, func, select, update
@@ -9,12 +10,13 @@ from distrain.jobs.reasons import Reason
 from distrain.jobs.states import JobState
 from distrain.service.store import rows, tables
 from distrain.service.store.engine import Database
-from distrain.service.store.errors import RevisionDiffers, WrongState
+from distrain.service.store.errors import WrongState
 from distrain.service.store.rows import found, no_such_job
 from distrain.service.store.submitting import WITH_WORKERS, put_tags, waiting
 from distrain.service.values import Attempt, Intent, Job, Phase
 
 _jobs = tables.jobs
+NO_TAGS: Mapping[str, str | None] = MappingProxyType({})
 
 
 class Changing:
@@ -23,11 +25,6 @@ class Changing:
     def job(self, job_id: str) -> Job | None:
         row = self.db.first(select(_jobs).where(_jobs.c.id == job_id))
         return None if row is None else rows.job_of(row)
-
-    def has_ended(self, job_id: str) -> bool:
-        """Return True if a job has ended, or its row does not exist."""
-        job = self.job(job_id)
-        return job is None or job.phase is Phase.FINAL
 
     def spec(self, job_id: str) -> dict[str, Any]:
         """Return the spec of a job's current submission; raises RowNotFound."""
@@ -64,30 +61,27 @@ class Changing:
     def change(
         self,
         job_id: str,
-        *,
-        rev: int | None = None,
         priority: int | None = None,
-        tags: Mapping[str, str] | None = None,
+        tags: Mapping[str, str | None] = NO_TAGS,
+        check_tags: Callable[[Mapping[str, str]], object] = lambda tags: None,
     ) -> Job:
-        """Change a job's priority or tags, unless they are `None`; return the job.
+        """Change a job's priority, unless it is `None`, and the given tags; return the job.
 
-        Raises RowNotFound, RevisionDiffers if the job has another revision than `rev`, and
-        WrongState for a new priority of a job that has started or ended.
+        A tag is removed if its value is `None`. `check_tags` may reject all tags that the job would
+        have, by an error; it is called only if tags change. Raises RowNotFound, and WrongState for
+        a new priority of a job that has started or ended.
         """
         with self.db.write() as connection:
             job = found(connection, job_id, lock=True)
-            if rev is not None and job.rev != rev:
-                raise RevisionDiffers(
-                    f"the job has revision {job.rev}, not {rev}",
-                    where={"job": job_id},
-                    hint="Read the job again, and repeat the change if it is still needed.",
-                )
             changes: dict[str, Any] = {}
             if priority is not None and priority != job.priority:
                 _refuse_late_priority(job)
                 changes["priority"] = priority
-            if tags is not None and dict(tags) != dict(job.tags):
-                changes["tags"] = dict(tags)
+            merged = {**job.tags, **tags}
+            new_tags = {name: value for name, value in merged.items() if value is not None}
+            if new_tags != dict(job.tags):
+                check_tags(new_tags)
+                changes["tags"] = new_tags
             if not changes:
                 return job
             job = _write(self.db, connection, job, changes)

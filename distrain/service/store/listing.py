@@ -13,7 +13,6 @@ from itertools import product
 
 from sqlalchemy import (
     ColumnElement,
-    Connection,
     Select,
     and_,
     false,
@@ -30,7 +29,6 @@ from distrain.service.store import rows, tables
 from distrain.service.store.engine import Database
 from distrain.service.values import CANCELLING, NO_CONTACT_S, UNKNOWN, Intent, Job, Phase
 
-CLOCKS_DIFFER_S = 60.0  # how far `created_at_s` may differ from the order of `seq`
 _MANY_BRANCHES = 24
 _jobs = tables.jobs
 
@@ -45,7 +43,6 @@ class JobFilter:
     states: tuple[str, ...] = ()
     cluster: str | None = None
     tags: tuple[tuple[str, str], ...] = ()  # a job must have all of these tags
-    created_after_s: float | None = None
     text: str = ""  # part of the name or the id, case-insensitive
     # the jobs visible to the caller: projects, each with the only visible owner or `None` for all
     # owners; `None` instead of the tuple: all jobs
@@ -111,7 +108,7 @@ class Listing:
         """
         with self.db.read() as connection:
             now_s = self.db.now_s(connection)
-            common = [*_common(wanted), *_after(connection, wanted.created_after_s)]
+            common = _common(wanted)
             if before_seq is not None:
                 common.append(_jobs.c.seq < before_seq)
             statement = _page(_branches(wanted, now_s), common, limit)
@@ -208,23 +205,6 @@ def _common(wanted: JobFilter) -> list[ColumnElement[bool]]:
         seqs = select(tagged.c.seq).where(tagged.c.key == key, tagged.c.value == value)
         conditions.append(_jobs.c.seq.in_(seqs))
     return conditions
-
-
-def _after(connection: Connection, created_after_s: float | None) -> list[ColumnElement[bool]]:
-    """Return the conditions for jobs created after a time; [] for `None`.
-
-    One condition is a lower bound of `seq`, so that the scan of an index ends there.
-    """
-    if created_after_s is None:
-        return []
-    before = (
-        select(_jobs.c.seq)
-        .where(_jobs.c.created_at_s <= created_after_s - CLOCKS_DIFFER_S)
-        .order_by(_jobs.c.created_at_s.desc(), _jobs.c.seq.desc())
-        .limit(1)
-    )
-    floor = connection.execute(before).scalar_one_or_none() or 0
-    return [_jobs.c.created_at_s > created_after_s, _jobs.c.seq > floor]
 
 
 def _branches(wanted: JobFilter, now_s: float) -> list[ColumnElement[bool]]:

@@ -1,29 +1,27 @@
-"""Users, projects, members and tokens."""
+"""Projects, members and tokens."""
 
 import dataclasses
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, bindparam, delete, or_, select, update
+from sqlalchemy import Row, Select, bindparam, delete, or_, select, update
 
 from distrain.service.store import tables
 from distrain.service.store.engine import Database
-from distrain.service.store.errors import RowNotFound, WrongState
+from distrain.service.store.errors import RowNotFound
 from distrain.service.values import Principal, Quota, Role, Scope
 
 USED_EVERY_S = 60.0
 _members, _projects = tables.members, tables.projects
-_tokens, _users, _sessions = tables.tokens, tables.users, tables.sessions
+_tokens, _sessions = tables.tokens, tables.sessions
 
 # Statements used by each request, built once: building one takes longer than running it.
 _OF_SESSION = select(_sessions.c.token_id).where(
     _sessions.c.sha256 == bindparam("sha256"), _sessions.c.expires_at_s > bindparam("now_s")
 )
 _OF_USER = (
-    select(_tokens, _users.c.is_admin, _members.c.project, _members.c.role, _projects.c.quota)
-    .outerjoin_from(_tokens, _users, _users.c.name == _tokens.c.user)
-    .outerjoin(_members, _members.c.user == _tokens.c.user)
+    select(_tokens, _members.c.project, _members.c.role, _projects.c.quota)
+    .outerjoin_from(_tokens, _members, _members.c.user == _tokens.c.user)
     .outerjoin(_projects, _projects.c.name == _members.c.project)
 )
 _BY_TOKEN = _OF_USER.where(_tokens.c.sha256 == bindparam("sha256"))
@@ -51,47 +49,16 @@ class Token:
 class Project:
     name: str
     quota: Quota
-    declared: bool  # whether the configuration declares it; the API then does not change it
     created_at_s: float
 
 
 class People:
     db: Database
 
-    def ensure_user(self, user: str, *, is_admin: bool | None = None) -> None:
-        """Create a user, unless there is one of this name.
-
-        Unless `is_admin` is `None`, set whether the user is an admin, also of an existing user.
-        """
-        row = self.db.first(select(_users.c.is_admin).where(_users.c.name == user))
-        if row is not None and is_admin in (None, row.is_admin):
-            return
-        statement = self.db.insert(_users).values(
-            name=user, is_admin=bool(is_admin), created_at_s=self.db.now()
-        )
-        with self.db.write() as connection:
-            connection.execute(
-                statement.on_conflict_do_nothing()
-                if is_admin is None
-                else statement.on_conflict_do_update(
-                    index_elements=["name"], set_={"is_admin": is_admin}
-                )
-            )
-
-    def principal(self, user: str) -> tuple[bool, dict[str, Role]]:
-        """Return whether a user is an admin, and their roles by project."""
-        found = self.db.all(
-            select(_users.c.is_admin, _members.c.project, _members.c.role)
-            .outerjoin_from(_users, _members, _members.c.user == _users.c.name)
-            .where(_users.c.name == user)
-        )
-        is_admin = any(row.is_admin for row in found)
-        return is_admin, {row.project: Role(row.role) for row in found if row.project is not None}
-
-    def users(self) -> dict[str, bool]:
-        """Return by user whether the user is an admin."""
-        found = self.db.all(select(_users.c.name, _users.c.is_admin).order_by(_users.c.name))
-        return {row.name: row.is_admin for row in found}
+    def roles(self, user: str) -> dict[str, Role]:
+        """Return a user's roles by project."""
+        found = select(_members.c.project, _members.c.role).where(_members.c.user == user)
+        return {row.project: Role(row.role) for row in self.db.all(found)}
 
     def token_and_user(self, sha256: bytes) -> tuple[Token, Principal] | None:
         """Return the token with this hash, and its user with roles and quotas, by one query.
@@ -114,15 +81,13 @@ class People:
         if not found:
             return None
         fields = found[0]._asdict()
-        is_admin = bool(fields.pop("is_admin"))
         del fields["project"], fields["role"], fields["quota"]
         roles = {row.project: Role(row.role) for row in found if row.project is not None}
         quotas = {row.project: stored_quota(row.quota) for row in found if row.quota is not None}
         token = _token(fields)
-        return token, Principal(token.user, is_admin, roles, token.scopes, token.id, quotas)
+        return token, Principal(token.user, False, roles, token.scopes, token.id, quotas)
 
     def put_token(self, token: Token) -> None:
-        self.ensure_user(token.user)
         fields = dataclasses.asdict(token) | {"scopes": sorted(s.value for s in token.scopes)}
         with self.db.write() as connection:
             connection.execute(_tokens.insert().values(fields))
@@ -179,30 +144,14 @@ class People:
         row = self.db.first(_PROJECT, {"name": name})
         return None if row is None else _project(row)
 
-    def put_project(self, name: str, quota: Quota, declared: bool = False) -> None:
-        """Create a project, or replace its quota and whether it is declared.
-
-        Raises WrongState if the project is declared in the configuration and `declared` is False.
-        """
-        values = {"quota": quota.model_dump(), "declared": declared}
+    def put_project(self, name: str, quota: Quota) -> None:
+        """Create a project, or replace its quota."""
+        values = {"quota": quota.model_dump()}
         with self.db.write() as connection:
-            _refuse_declared(connection, name, declared)
             connection.execute(
                 self.db.insert(_projects)
                 .values(name=name, created_at_s=self.db.now(), **values)
                 .on_conflict_do_update(index_elements=["name"], set_=values)
-            )
-
-    def undeclare_projects(self, but: Iterable[str]) -> None:
-        """Mark all projects except `but` as not declared in the configuration.
-
-        The API may then change them.
-        """
-        with self.db.write() as connection:
-            connection.execute(
-                update(_projects)
-                .where(_projects.c.declared, _projects.c.name.not_in(sorted(but)))
-                .values(declared=False)
             )
 
     def members(self, project: str) -> dict[str, Role]:
@@ -210,14 +159,9 @@ class People:
         found = self.db.all(members.order_by(_members.c.user))
         return {row.user: Role(row.role) for row in found}
 
-    def set_member(self, project: str, user: str, role: Role, declared: bool = False) -> None:
-        """Give a user a role in a project, and create the user if there is none.
-
-        Raises RowNotFound if there is no such project, and WrongState if it is declared in the
-        configuration and `declared` is False.
-        """
+    def set_member(self, project: str, user: str, role: Role) -> None:
+        """Give a user a role in a project. Raises RowNotFound if there is no such project."""
         with self.db.write() as connection:
-            _refuse_declared(connection, project, declared)
             known = select(_projects.c.name).where(_projects.c.name == project)
             if connection.execute(known).first() is None:
                 raise RowNotFound(
@@ -227,11 +171,6 @@ class People:
                     "project set NAME` creates one.",
                 )
             connection.execute(
-                self.db.insert(_users)
-                .values(name=user, is_admin=False, created_at_s=self.db.now())
-                .on_conflict_do_nothing()
-            )
-            connection.execute(
                 self.db.insert(_members)
                 .values(project=project, user=user, role=role.value)
                 .on_conflict_do_update(
@@ -239,13 +178,9 @@ class People:
                 )
             )
 
-    def remove_member(self, project: str, user: str, declared: bool = False) -> None:
-        """Remove a user's role in a project.
-
-        Raises RowNotFound if the user has none, and WrongState as `set_member` does.
-        """
+    def remove_member(self, project: str, user: str) -> None:
+        """Remove a user's role in a project. Raises RowNotFound if the user has none."""
         with self.db.write() as connection:
-            _refuse_declared(connection, project, declared)
             gone = connection.execute(
                 delete(_members).where(_members.c.project == project, _members.c.user == user)
             )
@@ -253,20 +188,8 @@ class People:
                 raise RowNotFound("no such member", where={"project": project, "user": user})
 
 
-def _refuse_declared(connection: Connection, name: str, declared: bool) -> None:
-    row = connection.execute(
-        select(_projects.c.declared).where(_projects.c.name == name).with_for_update()
-    ).first()
-    if row is not None and row.declared and not declared:
-        raise WrongState(
-            "the configuration declares this project",
-            where={"project": name},
-            hint="Change it in serve.yaml, and restart the service.",
-        )
-
-
 def _project(row: Row[Any]) -> Project:
-    return Project(row.name, stored_quota(row.quota), row.declared, row.created_at_s)
+    return Project(row.name, stored_quota(row.quota), row.created_at_s)
 
 
 def stored_quota(stored: dict[str, Any]) -> Quota:

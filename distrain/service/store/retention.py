@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from sqlalchemy import Connection, Table, delete, func, select, true, tuple_
+from sqlalchemy import Connection, Table, delete, func, select, tuple_
 
 from distrain.service.settings import Retention
 from distrain.service.store import tables
@@ -44,23 +44,6 @@ class Pruning:
                 if num_rows < full:
                     break
         return gone
-
-    def expired(self, retention: Retention) -> dict[str, int]:
-        """Return the number of rows that `prune` would delete, by table."""
-        last = select(func.max(_events.c.seq)).scalar_subquery()
-        ages = (
-            (_jobs, _jobs.c.finished_at_s, retention.jobs_days, true()),
-            (_events, _events.c.at_s, retention.events_days, _events.c.seq != last),
-            (tables.audit, tables.audit.c.at_s, retention.audit_days, true()),
-        )
-        found = {}
-        with self.db.read() as connection:
-            now_s = self.db.now_s(connection)
-            for table, made_s, days, can_delete in ages:
-                counted = select(func.count()).select_from(table).where(can_delete)
-                counted = counted.where(made_s < now_s - days * DAY_S)
-                found[table.name] = connection.execute(counted).scalar_one() if days else 0
-        return found
 
 
 def _prune_jobs(connection: Connection, before_s: float) -> int:

@@ -33,7 +33,7 @@ class Store(Submitting, Changing, Listing, Recording, Publishing, People, Auditi
     """The database. Threads may share it; each call is one or a few short transactions.
 
     Every call may raise Unavailable. A write that raised it may still have been committed. A
-    repeated call notices that by the job's id, its `resumes` or its revision.
+    repeated call notices that by the job's id or its `resumes`, or changes nothing.
     """
 
     def __init__(self, db: Database, lock: IO[str] | None = None):
@@ -73,7 +73,11 @@ class Store(Submitting, Changing, Listing, Recording, Publishing, People, Auditi
         Raises InputError for PostgreSQL, and OutputError if the file exists or cannot be written.
         """
         if self.db.path is None:
-            raise _postgres_has_tools(self.db)
+            raise InputError(
+                "distrain does not copy PostgreSQL databases",
+                where={"database": self.db.where},
+                hint="Use pg_dump, and pg_restore while the service is stopped.",
+            )
         sqlite_backup.backup(self.db.path, target)
         try:
             self.keep_fact(_BACKUP_S, str(self.now_s()))
@@ -133,29 +137,6 @@ def migrate(settings: Settings) -> None:
             migrations.upgrade(db)
     finally:
         db.close()
-
-
-def restore(settings: Settings, copy: Path) -> Path | None:
-    """Replace SQLite's database with a backup; returns the result of `sqlite_backup.restore`.
-
-    Raises DatabaseInUse if a service runs, and InputError for PostgreSQL.
-    """
-    db = Database(database_url(settings))
-    try:
-        if db.path is None:
-            raise _postgres_has_tools(db)
-        with _lock(db.path):
-            return sqlite_backup.restore(copy, db.path)
-    finally:
-        db.close()
-
-
-def _postgres_has_tools(db: Database) -> InputError:
-    return InputError(
-        "distrain does not copy PostgreSQL databases",
-        where={"database": db.where},
-        hint="Use pg_dump and pg_restore, with the service stopped for the latter.",
-    )
 
 
 def _make_file(path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from sqlalchemy import (
     BigInteger,
-    Boolean,
     Column,
     Float,
     Index,
@@ -31,21 +30,11 @@ def _alive(name: str, *columns: str) -> Index:
 
 _Seq = BigInteger().with_variant(Integer, "sqlite")  # SQLite only autoincrements INTEGER keys
 
-users = Table(
-    "users",
-    metadata,
-    Column("name", String(128), primary_key=True),
-    Column("is_admin", Boolean, nullable=False, server_default=text("false")),
-    Column("created_at_s", Float(53), nullable=False),
-)
-
 projects = Table(
     "projects",
     metadata,
     Column("name", String(64), primary_key=True),
     Column("quota", JSON, nullable=False),
-    # Whether serve.yaml declares the project; the API does not change it then.
-    Column("declared", Boolean, nullable=False, server_default=text("false")),
     Column("created_at_s", Float(53), nullable=False),
 )
 

@@ -1,6 +1,5 @@
 """The directory of a run's checkpoints, a folder or URL: lists, reads and removes checkpoints."""
 
-import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -66,24 +65,6 @@ class CheckpointDir:
             raise self.unavailable(error) from error
         self.damaged = [*survey.broken.values(), *survey.foreign.values()]
         return survey.whole
-
-    def likely_newest(self) -> tuple[int, int] | None:
-        """Return attempt and step of the newest folder with a manifest; `None` if there is none.
-
-        The newest is that of the latest attempt, and among these the one with the highest step. It
-        is probably the first entry of `list`: manifests are not read, so it may be damaged or of
-        another run. Raises `Unavailable` like `list`.
-        """
-        try:
-            named = {name: numbers_of(name) for name in open_folder(self.url).folders()}
-            numbered = [(n[1], n[0], name) for name, n in named.items() if n is not None]
-            for attempt, step, name in sorted(numbered, reverse=True):
-                with contextlib.suppress(FileNotFoundError):
-                    self.folder(name).size(MANIFEST_FILE)
-                    return attempt, step
-        except OSError as error:
-            raise self.unavailable(error) from error
-        return None
 
     def unavailable(self, error: OSError) -> Unavailable:
         return Unavailable(

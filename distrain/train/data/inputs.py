@@ -23,11 +23,10 @@ from distrain.loader.options import parse_bytes
 from distrain.loader.partition.footers import read_footers
 from distrain.loader.partition.negative_downsampling import downsampled
 from distrain.loader.partition.table import Table
-from distrain.loader.partition.wanted_columns import WantedColumn, wanted_columns
-from distrain.prep.vocabulary import WORKFLOW_FILE
+from distrain.loader.partition.wanted_columns import wanted_columns
 from distrain.schema.column import Tags
 from distrain.schema.criteo import criteo_schema
-from distrain.schema.files import find_schema, find_schema_next_to, hint_without_schema
+from distrain.schema.files import find_schema, find_schema_next_to, schema_of_rows
 from distrain.schema.schema import Schema
 from distrain.storage.inputs import PARQUET_SUFFIXES, list_inputs
 from distrain.storage.urls import is_remote
@@ -43,7 +42,6 @@ from distrain.train.data.vocabularies import (
 if TYPE_CHECKING:
     from distrain.models.blueprint import Blueprint
     from distrain.models.heads.tasks import Task
-    from distrain.prep.transforming import RawTables
 
 PATIENCE_S = 10.0
 """Seconds for which a command retries a storage that does not answer, while the user waits."""
@@ -94,13 +92,6 @@ def read_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None 
     path = find_data_schema(spec.data, retry_s)
     schema = criteo_schema() if path is None else Schema.load(path)
 
-    raw = None
-    if spec.data.workflow is not None:
-        from distrain.prep.transforming import raw_tables
-
-        raw = raw_tables(spec.data.workflow)
-        raw.check_rows_alone()
-
     def read(patterns: Sequence[str], windows: WindowsSpec | None = None) -> Table:
         return read_footers(
             patterns,
@@ -110,7 +101,6 @@ def read_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None 
             fill_null_value=spec.data.fill_null_value,
             row_filter=spec.data.filter,
             windows=windows,
-            raw_columns=None if raw is None else raw.columns_in,
             retry_s=retry_s,
         )
 
@@ -121,9 +111,7 @@ def read_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None 
         schema = _with_list_limits(schema, spec.data.max_list_length)
         schema = with_targets(schema, spec)
         _check_trainable(schema, spec.model)
-        wanted = wanted_columns(schema, need_label=True)  # otherwise both splits report its errors
-        if raw is not None:
-            _check_made(wanted, raw)
+        wanted_columns(schema, need_label=True)  # otherwise both splits report its errors
         tables = handed and read_tables(handed, spec, schema)
     if tables:
         train, valid, unthinned = tables.train, tables.valid, tables.unthinned
@@ -141,7 +129,7 @@ def read_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None 
     assert train is not None
     if valid is not None:
         _check_disjoint(train, valid)
-    if not tables and raw is None:
+    if not tables:
         _check_one_meaning(spec.data, schema, train, valid)
     return Inputs(schema, train, valid, unthinned)
 
@@ -160,74 +148,27 @@ def find_data_schema(data: DataSpec, retry_s: float = 0.0) -> Path | str | None:
 
     `auto` searches the folder of the first training file and the one above it, where `distrain
     prep` writes it. `criteo` does the same, but the result is `None` if there is no such file.
-    Other values are a file, a folder or a URL, which is returned unchanged. With `data.workflow`,
-    `auto` and `criteo` search the workflow's folder and the one above it instead. Raises
-    `SchemaError` if `auto`, or the search beside a workflow, finds no schema; `DataError` or
-    `Unavailable` if the training files cannot be listed.
+    Other values are a file, a folder or a URL, which is returned unchanged. Raises `SchemaError` if
+    `auto` finds no schema; `DataError` or `Unavailable` if the training files cannot be listed.
     """
     if is_remote(data.schema_path):
         return data.schema_path
     if data.schema_path not in ("auto", "criteo"):
         path = Path(data.schema_path)
         return find_schema(path) if path.is_dir() else path
-    if data.workflow is not None:
-        return _schema_of_workflow(data.workflow)
-    files = list_inputs(data.train, suffixes=PARQUET_SUFFIXES, retry_s=retry_s)
-    found = find_schema_next_to(files[0].path)
-    if found is not None or data.schema_path == "criteo":
-        return found
-    raise SchemaError(
-        "found no schema beside the training data",
-        where={"data.train": data.train[0]},
-        hint=hint_without_schema(
-            files[0].path,
-            "Set data.schema to a schema.pbtxt or schema.json; `distrain prep` writes both.",
-        ),
-    )
-
-
-def _schema_of_workflow(workflow: str) -> Path:
-    found = None if is_remote(workflow) else find_schema_next_to(Path(workflow) / WORKFLOW_FILE)
-    if found is None:
-        raise SchemaError(
-            "found no schema beside the workflow",
-            where={"data.workflow": workflow},
-            hint="Set data.schema to the schema.pbtxt that `distrain prep` wrote in the folder "
-            "above it.",
-        )
-    return found
-
-
-def _check_made(wanted: Sequence[WantedColumn], raw: "RawTables") -> None:
-    """Raise `SchemaError` if a workflow does not make the columns that the job reads.
-
-    It must make each column of `wanted`, with the cardinality in the schema.
-    """
-    made, sizes = set(raw.columns), raw.workflow.cardinalities
-    others = [
-        column.name
-        for column in wanted
-        if column.name not in made
-        or (column.kind == "id" and column.cardinality != sizes.get(column.name))
-    ]
-    if others:
-        raise SchemaError(
-            "the schema and data.workflow differ in columns or vocabularies",
-            where={"columns": ", ".join(others[:10])},
-            hint="Use the schema that `distrain prep` wrote beside the workflow: leave "
-            "data.schema out.",
-        )
+    if data.schema_path == "criteo":
+        files = list_inputs(data.train, suffixes=PARQUET_SUFFIXES, retry_s=retry_s)
+        return find_schema_next_to(files[0].path)
+    hint = "Set data.schema to a schema.pbtxt or schema.json; `distrain prep` writes both."
+    return schema_of_rows(data.train, hint, retry_s)
 
 
 def find_vocabularies(data: DataSpec, schema: Schema) -> Vocabularies:
-    """Return the vocabularies of `data.workflow`, or of the workflow beside the job's schema.
+    """Return the vocabularies of the workflow beside the job's schema.
 
     Unreadable files count as unknown. All bytes of the vocabularies are read, for their checksums,
     so call it once per training.
     """
-    if data.workflow is not None:
-        place = data.workflow if is_remote(data.workflow) else os.path.abspath(data.workflow)
-        return vocabularies_in(place, schema)
     path = find_data_schema(data)
     if path is None:
         return Vocabularies({})

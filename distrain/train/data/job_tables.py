@@ -98,7 +98,6 @@ def _key(spec: JobSpec, schema: Schema) -> str:
         "filter",
         "negatives",
         "windows",
-        "workflow",
     )
     how = [*(document[name] for name in names), spec.train.seed]
     text = json.dumps([__version__, places, how, repr(schema)])

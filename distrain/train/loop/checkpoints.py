@@ -103,16 +103,6 @@ def checkpoint_dir(spec: JobSpec, paths: RunPaths, job_id: str) -> CheckpointDir
     return CheckpointDir(url, job_id or None)
 
 
-def likely_start(directory: CheckpointDir) -> int:
-    """Return the step of `directory.likely_newest`; 0 if there is no checkpoint.
-
-    An attempt probably starts from this checkpoint, but not if it is damaged or of another run.
-    Raises `Unavailable` if the storage does not answer.
-    """
-    newest = directory.likely_newest()
-    return 0 if newest is None else newest[1]
-
-
 @dataclass
 class RankCheckpoints:
     """Loads and saves the checkpoints of one training on one rank."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import psutil
 import torch
 
 from distrain.jobs.events import (
@@ -188,7 +189,6 @@ class RankEvents:
 
 
 STATUS_FILE = Path("/proc/self/status")
-STATM_FILE = Path("/proc/self/statm")
 
 
 def peak_memory(device: torch.device) -> dict[str, int]:
@@ -204,15 +204,10 @@ def peak_memory(device: torch.device) -> dict[str, int]:
 def memory_now(device: torch.device) -> dict[str, int]:
     """Return the process's current memory.
 
-    `host_bytes` is its resident size; absent without /proc. `device_bytes` is the total size of
-    tensors on its GPU; absent on the CPU.
+    `host_bytes` is its resident size. `device_bytes` is the total size of tensors on its GPU;
+    absent on the CPU.
     """
-    found = {}
-    try:
-        resident_pages = int(STATM_FILE.read_text().split()[1])
-        found["host_bytes"] = resident_pages * resource.getpagesize()
-    except (OSError, ValueError, IndexError):
-        pass
+    found = {"host_bytes": psutil.Process().memory_info().rss}
     if device.type == "cuda":
         found["device_bytes"] = torch.cuda.memory_allocated(device)
     return found

@@ -35,7 +35,6 @@ from distrain.train.loop.checkpoints import (
     RankCheckpoints,
     TrainingStart,
     checkpoint_dir,
-    likely_start,
 )
 from distrain.train.loop.refit import Refit
 from distrain.train.planning.tables_plan import (
@@ -110,9 +109,6 @@ def set_up(job: RankJob, loader: Loader, span: JobSpan) -> TrainingParts:
     """
     directory = checkpoint_dir(job.spec, job.paths, job.job_id)
     _claim(job, directory)
-    guess = max(span.first_step, min(likely_start(directory), span.num_steps))
-    # Before the model is built, so that the first batch is ready by then.
-    batches = loader.in_turn(span.steps_from(guess))
     parts = _make(job, span, directory)
     # waits for the storage; waits for other ranks are marked where they occur
     with waiting(READER):
@@ -124,9 +120,7 @@ def set_up(job: RankJob, loader: Loader, span: JobSpan) -> TrainingParts:
         with waiting(READER):
             _take_weights(job, checkpoints)
     span.check_start(start.step, str(start.checkpoint))
-    if start.step != guess:  # the expected checkpoint was damaged
-        batches.close()
-        batches = loader.in_turn(span.steps_from(start.step))
+    batches = loader.in_turn(span.steps_from(start.step))
     return TrainingParts(step.model, step, open_report, checkpoints, start, batches)
 
 

@@ -21,8 +21,6 @@ from distrain.train.planning.tables_plan import plan_tables, tables_limit
 from distrain.train.step.graph_conditions import planned_facts, records_steps
 from distrain.train.step.step import Slicing, slicing_of
 
-_MOST_RANK_NUMBERS = 12
-
 
 @dataclass(frozen=True)
 class RankShare:
@@ -60,8 +58,6 @@ class JobPlan:
     prefetch_batches: int
     decode_threads: int
     memory: LoaderMemory  # the maximum memory of a rank's loader, by terms
-    # a rank's share with other numbers of ranks: those of the 12 smallest divisors of `lanes`
-    other_numbers: tuple[RankShare, ...]
     advice: tuple[str, ...]  # suggestions, the most important first
     tables: ShardingPlan
     peak: RankMemory  # a rank's peak memory, by terms
@@ -83,15 +79,10 @@ def plan_job(
     for the plan's advice (`tuning_advice`). Raises `DataError` if a file is missing, and `OSError`
     if it cannot be read.
     """
-
-    def loader_of(num_ranks: int) -> Loader:
-        rank, shuffle = World(0, num_ranks), spec.data.shuffle
-        return job_loader(spec, inputs.schema, inputs.train, rank, device, shuffle=shuffle)
-
-    loader = loader_of(spec.resources.num_ranks)
+    world, shuffle = World(0, spec.resources.num_ranks), spec.data.shuffle
+    loader = job_loader(spec, inputs.schema, inputs.train, world, device, shuffle=shuffle)
     footers = footer_summary(loader.dataset)
     pinned = device.type == "cuda"
-    numbers = [n for n in range(1, spec.train.lanes + 1) if spec.train.lanes % n == 0]
     steps = spec.train.num_epochs * loader.num_steps
     tables = _tables(spec, inputs, device)
     advice = tuning_advice(
@@ -122,11 +113,6 @@ def plan_job(
         prefetch_batches=loader.options.prefetch_batches,
         decode_threads=loader.options.decode_threads,
         memory=_memory(loader, footers, pinned),
-        other_numbers=tuple(
-            _share(loader_of(number), footers, pinned)
-            for number in numbers[:_MOST_RANK_NUMBERS]
-            if number != spec.resources.num_ranks
-        ),
         advice=tuple(advice),
         tables=tables,
         peak=peak_of(spec, loader, footers, tables, device, probe, inputs.schema),

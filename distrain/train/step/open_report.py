@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -106,7 +107,7 @@ class OpenReport:
         self.steps += 1
         self.rows_trained += batch.num_rows
         if isinstance(route, Route):  # a graphed step does not report the bytes it sends
-            self._exchanged.add(route.traffic, route_s)
+            self._exchanged += replace(route.traffic, steps=1, route_s=route_s)
 
     def close(
         self, steps_done: int, stats: LoaderStats

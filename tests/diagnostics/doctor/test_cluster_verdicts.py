@@ -7,9 +7,7 @@ from dataclasses import replace
 from wording import Wording
 
 from distrain.diagnostics.doctor.facts import (
-    Clock,
     ClusterFacts,
-    DataSeen,
     FolderSeen,
     GpuFacts,
     Link,
@@ -54,7 +52,6 @@ def facts_of(number: int) -> ProcessFacts:
 def well(**changes: object) -> ClusterFacts:
     facts = {SCHEDULER: facts_of(1), HERE: facts_of(9)}
     facts |= {place: facts_of(2 + number) for number, place in enumerate(WORKERS)}
-    near = Clock(-0.01, 0.01)
     links = [
         Link(source, target, f"{facts[target].rank_address}:40000")
         for source in WORKERS
@@ -66,7 +63,6 @@ def well(**changes: object) -> ClusterFacts:
     seen = ClusterFacts(
         ADDRESS,
         facts,
-        clocks=dict.fromkeys(facts, near),
         folders=dict.fromkeys((HERE, *WORKERS), folder),
         links=tuple(links),
         run_root="/runs",
@@ -106,10 +102,6 @@ WELL = well()
 FACTS = WELL.facts
 
 
-def with_clock(place: ProcessPlace, clock: Clock) -> ClusterFacts:
-    return replace(WELL, clocks={**WELL.clocks, place: clock})
-
-
 def with_folders(**changes: object) -> ClusterFacts:
     folders = {p: replace(f, **changes) for p, f in WELL.folders.items()}  # type: ignore[arg-type]
     return replace(WELL, folders=folders)
@@ -118,11 +110,6 @@ def with_folders(**changes: object) -> ClusterFacts:
 def with_folder(place: ProcessPlace, folder: FolderSeen, **others: object) -> ClusterFacts:
     seen = with_folders(**others)
     return replace(seen, folders={**seen.folders, place: folder})
-
-
-def with_data(*odd: DataSeen) -> ClusterFacts:
-    data = dict.fromkeys(WORKERS, DataSeen("", 3, 2**20, "abc"))
-    return well(data={**data, **dict.fromkeys([W1], *odd)} if odd else data, data_path="/data")
 
 
 def gpu(worker: str, free: int = 79) -> list[GpuFacts]:
@@ -155,9 +142,6 @@ FAULTS: "list[tuple[str, tuple[ProcessPlace, ...], ClusterFacts]]" = [
     # Of two halves, the scheduler's version is the usual one.
     ("mistake versions", (W1, W2), replace(WELL, facts={**FACTS, **NEWER})),
     ("mistake versions", (HERE,), with_facts(HERE, versions=VERSIONS | {"distrain": "0.9"})),
-    ("mistake clock", (W1,), with_clock(W1, Clock(29.5, 30.5))),
-    ("mistake clock", (W1,), with_clock(W1, Clock(-4.5, -3.5))),
-    ("mistake clock", (SCHEDULER,), with_clock(SCHEDULER, Clock(9, 9.1))),
     ("mistake run root", (W2,), with_folder(W2, OTHER_FOLDER, missing=(W2,))),
     ("mistake run root", (W3,), with_folder(W3, UNWRITABLE)),
     (
@@ -170,8 +154,6 @@ FAULTS: "list[tuple[str, tuple[ProcessPlace, ...], ClusterFacts]]" = [
      well(folders={**WELL.folders, HERE: UNWRITABLE, W3: UNWRITABLE})),
     ("warning free space", (HERE,), with_folders(free_bytes=5 * GIB)),
     ("mistake free space", (HERE,), with_folders(free_bytes=GIB // 2)),
-    ("mistake data", (W1,), with_data(DataSeen("no such file"))),
-    ("mistake data", (W1,), with_data(DataSeen("", 2, 2**20, "abd"))),
     ("mistake no answer", (W3,), well(silent={W3: "no answer within 20 s"}, facts=WITHOUT_W3)),
     ("mistake workers", (SCHEDULER,), replace(WELL, facts=NO_WORKERS, links=())),
     ("mistake connections", (W3,), broken(OTHER_NET, "no answer", (W1, W3), (W2, W3))),
@@ -208,8 +190,6 @@ FINE = {
     "one with GPUs": on_gpus(),
     "another patch of Python": with_facts(W3, python="3.12.9"),
     "a client with another torch": with_facts(HERE, versions=VERSIONS | {"torch": "2.9.0"}),
-    "a slow answer that hides a clock": with_clock(W1, Clock(1.0, 9.0)),
-    "data that all see": with_data(),
     "a second name": with_facts(W2, name_addresses=["10.0.0.3", "127.0.1.1"]),
     "one machine that talks to itself": replace(WELL, facts=LOOPED),
     "one GPU for two, on CPUs": replace(on_gpus(gpus=gpu("w2")), device="cpu"),
@@ -230,6 +210,5 @@ def test_what_is_fine_is_not_told() -> None:
 
 
 def test_mistakes_come_first() -> None:
-    seen = with_facts(W1, open_files=10)
-    found = judge(replace(seen, clocks={**seen.clocks, W2: Clock(9, 9.1)}, silent={W3: "gone"}))
-    assert [f.severity for f in found] == [Severity.MISTAKE, Severity.MISTAKE, Severity.WARNING]
+    found = judge(replace(with_facts(W1, open_files=10), silent={W3: "gone"}))
+    assert [f.severity for f in found] == [Severity.MISTAKE, Severity.WARNING]

@@ -102,6 +102,13 @@ def test_the_option_compile_of_earlier_versions_is_ignored(value):
     assert parse_spec(with_section("train", compile=value)) == parse_spec(SMALLEST)
 
 
+def test_the_option_workflow_of_earlier_versions_may_only_be_null() -> None:
+    assert parse_spec(with_section("data", workflow=None)) == parse_spec(SMALLEST)
+    with pytest.raises(SpecError) as caught:
+        parse_spec(with_section("data", workflow="criteo/workflow"))
+    assert "distrain prep" in caught.value.message
+
+
 def test_the_schema_and_a_section_of_its_own_take_auto():
     lanes = JobSpec.model_json_schema()["$defs"]["TrainSpec"]["properties"]["lanes"]
     assert lanes["default"] == "auto"

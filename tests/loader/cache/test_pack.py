@@ -16,7 +16,7 @@ from same_batches import assert_same
 from wording import Wording
 
 from distrain.cli.main import cli
-from distrain.errors import DataError, InputError, OutputError, SchemaError, SpecError
+from distrain.errors import DataError, InputError, OutputError, SchemaError
 from distrain.loader import Dataset, Loader
 from distrain.loader.batch import Batch
 from distrain.loader.cache.pack import pack
@@ -118,13 +118,6 @@ def test_a_value_that_training_refuses_is_named_and_nothing_is_left(
     assert caught.where["row in the group"] == 2
     assert caught.where["column"] == name
     assert [file.name for file in tmp_path.iterdir()] == ["a.parquet"]
-
-
-def test_raw_rows_are_refused(source: Path, tmp_path: Path, wording: Wording) -> None:
-    dataset = Dataset(source, SCHEMA)
-    dataset.workflow = "workflow"  # as with `Dataset(raw, schema, workflow=...)`
-    wording.refused(SpecError, lambda: pack(dataset, tmp_path / "packed"))
-    assert [file.name for file in tmp_path.iterdir()] == ["source"]
 
 
 def test_a_disk_that_is_full_leaves_nothing(

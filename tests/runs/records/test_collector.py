@@ -36,6 +36,10 @@ from distrain.runs.records.merging import stall_pct
 NUM_RANKS = 3
 
 
+def records_in(collector: Collector) -> list[Record]:
+    return [entry for entry in collector.entries.since(0) if isinstance(entry, Record)]
+
+
 def rows_of(rank, step):
     """Some rows that only this rank scored in the window up to this step."""
     rng = np.random.default_rng([rank, step])
@@ -156,12 +160,15 @@ def test_a_validation_whose_rows_have_one_label_is_told_of_once(label):
     collector.begin_attempt(1, 2)
     metrics = state((np.arange(5, dtype=np.float32), np.full(5, label)))
     for step, own in ((5, {"recall_at_10": 0.5}), (10, {}), (20, {})):
-        assert not [entry for entry in collector.progress if isinstance(entry, Notice)] or step > 10
+        assert (
+            not [entry for entry in collector.entries.since(0) if isinstance(entry, Notice)]
+            or step > 10
+        )
         for rank in range(2):
             collector.add(EvaluationDone(rank, 0, step, 1.0, metrics, own=own))
-    (told,) = [entry.text for entry in collector.progress if isinstance(entry, Notice)]
+    (told,) = [entry.text for entry in collector.entries.since(0) if isinstance(entry, Notice)]
     assert f"label {label}" in told
-    assert [record.auc for record in collector.records] == [None] * 3
+    assert [record.auc for record in records_in(collector)] == [None] * 3
 
 
 def test_a_window_that_a_constant_predicts_better_is_told_of_once():
@@ -174,17 +181,17 @@ def test_a_window_that_a_constant_predicts_better_is_told_of_once():
         name = f"day {windows}" if windows else ""
         done = EvaluationDone(0, 0, windows, 1.0, metrics, window=name, progressive=so_far)
         collector.add(done)
-    (told,) = [entry.text for entry in collector.progress if isinstance(entry, Notice)]
+    (told,) = [entry.text for entry in collector.entries.since(0) if isinstance(entry, Notice)]
     assert "day 4" in told
 
 
 def test_records_say_what_a_naive_computation_over_all_rows_says():
     collector = whole_story()
-    splits = [(r.split, r.epoch, r.step) for r in collector.records]
+    splits = [(r.split, r.epoch, r.step) for r in records_in(collector)]
     assert splits == [
         ("train", 0, 10), ("train", 0, 20), ("valid", 0, 20), ("train", 1, 30), ("valid", 0, 30)
     ]  # fmt: skip
-    for record in collector.records:
+    for record in records_in(collector):
         seed = record.step if record.split == "train" else -record.step % 97
         parts = [rows_of(rank, seed) for rank in range(NUM_RANKS)]
         rows = tuple(np.concatenate(part) for part in zip(*parts, strict=True))
@@ -199,11 +206,11 @@ def test_records_say_what_a_naive_computation_over_all_rows_says():
             assert sum(told["rows"]) == record.rows
             seen = zip(told["observed"], told["rows"], strict=True)
             assert sum(rate * count for rate, count in seen) == pytest.approx(rows[1].sum())
-    assert [r.rows_total for r in collector.records] == [75, 150, 150, 225, 225]
+    assert [r.rows_total for r in records_in(collector)] == [75, 150, 150, 225, 225]
 
 
 def test_a_training_record_has_the_speed_times_and_counts_of_all_ranks():
-    (record,) = collected(steps_done(rank, 5) for rank in range(NUM_RANKS)).records
+    (record,) = records_in(collected(steps_done(rank, 5) for rank in range(NUM_RANKS)))
     # The slowest rank trained for 3 + 3 s; the second of validation does not count.
     assert record.rows_per_s == 75 / 6
     assert record.stall_pct == (100 / 5, 200 / 6, 300 / 7)
@@ -231,7 +238,7 @@ def test_the_order_in_which_ranks_report_does_not_matter(data):
     stories = [list(story_of(rank)) for rank in range(NUM_RANKS)]
     turns = data.draw(st.permutations([r for r, story in enumerate(stories) for _ in story]))
     mixed = collected(stories[rank].pop(0) for rank in turns)
-    assert mixed.progress == expected.progress
+    assert mixed.entries.since(0) == expected.entries.since(0)
     assert mixed.shown() == expected.shown()
     assert mixed.model_path == expected.model_path == "runs/a/model"
     assert (mixed.num_steps, mixed.total_rows, mixed.parameters) == (30, 150, 7)
@@ -241,15 +248,17 @@ def test_rows_of_one_class_have_a_loss_and_no_auc():
     rows = np.array([0.0, 1.0], np.float32), np.array([0, 0])
     collector = collector_of(1)
     collector.add(StepsDone(0, 0, 1, 1.0, {}, state(rows), 0.1))
-    (record,) = collector.records
+    (record,) = records_in(collector)
     assert record.loss == pytest.approx((math.log(2) + math.log(1 + math.e)) / 2)
     assert record.auc is record.auc_bound is record.normalised_entropy is record.rows_per_s is None
     assert record.stall_pct == (0.0,)
     assert (record.exchange, record.device_seconds) == ({}, {})
     assert collector.shown()["rank_seconds"] == ()
     collector.add(EvaluationDone(0, 0, 5, 1.0, state((*rows, np.zeros(2)))))
-    assert any(isinstance(entry, Notice) for entry in collector.progress), "rows that weigh 0"
-    assert collector.records[1].rows_per_s is collector.records[1].seconds is None
+    assert any(isinstance(entry, Notice) for entry in collector.entries.since(0)), (
+        "rows that weigh 0"
+    )
+    assert records_in(collector)[1].rows_per_s is records_in(collector)[1].seconds is None
 
 
 def resumed_story(rank, first_step, steps, **fields):
@@ -273,11 +282,13 @@ def test_an_attempt_that_goes_on_says_from_where_and_why():
         collector.add(event)
     kinds = [
         (entry.attempt, entry.step) if isinstance(entry, AttemptStarted) else entry.step
-        for entry in collector.progress
+        for entry in collector.entries.since(0)
     ]
     assert kinds == [(1, 0), 10, 20, 30, (2, 20), 30, 40]
-    assert collector.progress[4] == AttemptStarted(2, 20, 2, "RankDied", "rank 1 was killed")
-    first, again = collector.progress[3], collector.progress[5]
+    assert collector.entries.since(0)[4] == AttemptStarted(
+        2, 20, 2, "RankDied", "rank 1 was killed"
+    )
+    first, again = collector.entries.since(0)[3], collector.entries.since(0)[5]
     assert (again.rows, again.rows_total, again.loss) == (45, 90 + 45, first.loss)
     assert first.rows_total == 3 * 45
     assert again.elapsed_s == 20.5 + first.elapsed_s
@@ -290,7 +301,7 @@ def test_rows_of_the_window_that_a_checkpoint_left_open_are_counted_once():
     before = {"rows_before": 100, "open_rows": 8}
     for event in mixed(resumed_story(rank, 17, (20, 30), **before) for rank in (0, 1)):
         collector.add(event)
-    _, open_window, next_window = collector.progress
+    _, open_window, next_window = collector.entries.since(0)
     assert (open_window.rows, open_window.rows_total) == (45, 100 + 45 - 16)
     assert (next_window.rows, next_window.rows_total) == (45, 100 + 45 - 16 + 45)
     slowest_s = max(sum(seconds_of(rank, 20).values()) for rank in (0, 1))
@@ -304,7 +315,7 @@ def test_checkpoints_are_counted_over_attempts_and_trouble_is_noticed():
     collector.begin_attempt(2, 2)
     collector.add(CheckpointSaved(0, 20, "c/step-20", 1000, 0.5, 2.0))
     assert collector.shown()["checkpoints"] == Checkpoints(2, 20, "c/step-20", 0.75, 3.0)
-    assert collector.progress == [Notice("checkpoint of step 15: the disk is full")]
+    assert collector.entries.since(0) == [Notice("checkpoint of step 15: the disk is full")]
     collector.add(CheckpointTrouble(0, "the checkpoint of step 25 was not written", 25))
     collector.begin_attempt(2, 2)
     collector.add(CheckpointTrouble(0, "the checkpoint of step 25 was not written", 25))
@@ -319,7 +330,7 @@ def test_an_attempt_that_finds_its_checkpoints_gone_says_so():
     collector.begin_attempt(2, 1, "RankDied", "rank 0 was killed")
     for event in resumed_story(0, 0, ()):
         collector.add(event)
-    assert "c/step-10" in collector.progress[-1].text
+    assert "c/step-10" in collector.entries.since(0)[-1].text
 
 
 def test_a_record_of_many_ranks_does_not_grow_with_them() -> None:
@@ -332,7 +343,7 @@ def test_a_record_of_many_ranks_does_not_grow_with_them() -> None:
             report = StepsDone(rank, 0, 5, 1.0, seconds, BinaryMetrics().to_json(), 0.1)
             used = {"memory": {"host_bytes": rank + 1}, "cpu_s": 2.0}
             collector.add(replace(report, **used, device_seconds={"forward_backward": rank / 64}))
-        (record,) = collector.records
+        (record,) = records_in(collector)
         sizes[num_ranks] = len(json.dumps(asdict(record)))
         assert len(record.stall_pct) == (64 if num_ranks == 64 else 0)
         each = [round(100 * rank / 64, 1) for rank in range(64)]
@@ -370,7 +381,7 @@ def test_each_target_has_its_metrics_and_the_first_binary_one_those_of_the_job()
         done = StepsDone(rank, 0, 10, 1.0, seconds, states_of_targets(rank, 10), 0.1)
         collector.add(done)
         collector.add(EvaluationDone(rank, 0, 10, 2.0, states_of_targets(rank, 10), **aucs))
-    train, valid = collector.records
+    train, valid = records_in(collector)
     rows = [rows_of(rank, 10) for rank in range(NUM_RANKS)]
     errors = np.concatenate([logits - labels for logits, labels in rows])
     alone = BinaryMetrics()

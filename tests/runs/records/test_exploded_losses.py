@@ -22,7 +22,7 @@ def test_losses_of_many_times_a_constants_are_warned_of_once(scale: float, warne
         metrics.update((rng.normal(size=50) * scale).astype(np.float32), rng.integers(0, 2, 50))
         seconds = dict.fromkeys(PHASES, 0.1)
         collector.add(StepsDone(0, 0, step, float(step), seconds, metrics.to_json(), 0.1))
-    warnings = [e for e in collector.progress if isinstance(e, Notice) and e.is_warning]
+    warnings = [e for e in collector.entries.since(0) if isinstance(e, Notice) and e.is_warning]
     assert len(warnings) == warned
 
 

@@ -92,8 +92,7 @@ def test_a_run_that_succeeded_is_told_in_full(finished, tmp_path):
     assert list(page.images) == [
         "Log loss", "AUC, with the error of its bins as a band",
         "Reliability: predicted and observed rates of the last validation", "Learning rate",
-        "Rows per second", "Where the time went",
-        "Where the time went, by rank", "Checkpoints and restarts",
+        "Rows per second", "Where the time went", "Where the time went, by rank",
     ]  # fmt: skip
     for svg in page.images.values():
         assert ET.fromstring(svg).tag.endswith("svg")
@@ -131,34 +130,6 @@ def test_the_command_writes_into_the_run_and_curves_on_request(finished):
     assert done.output.splitlines() == [str(paths.report), str(paths.curves)]
     with Image.open(paths.curves) as picture:
         assert picture.format == "PNG"
-
-
-def test_what_evaluate_printed_is_shown(finished, tmp_path, words_alone):
-    file, out = tmp_path / "evaluation.json", tmp_path / "out.html"
-    day = {"value": "2026-03-01", "rows": 7, "auc": None, "log_loss": 0.25, "calibration": 1.5}
-    file.write_text(
-        json.dumps(
-            {"rows": 1033, "auc": 0.75, "targets": {"price": {"rmse": 2.5}}, "group": "seen_at"}
-            | {"days": [day | {"positives": 0}], "drift": {"I2": 0.5}}
-            | {"importance": {"metric": "auc", "loss": {"C3": 0.125}, "seed": 0}}
-        )
-    )
-    words = [str(finished), "--out", str(out), "--evaluation", str(file)]
-    CliRunner().invoke(command, words, catch_exceptions=False)
-    page = Page(out.read_text())
-    assert [page.row(name) for name in ("auc", "price", "I2", "C3")] == [
-        *("0.75", "rmse 2.5", "0.5", "0.125")
-    ]
-    at = page.cells.index("2026-03-01")
-    assert page.cells[at + 1 : at + 6] == ["7", "0", "-", "0.25", "1.5"]
-    group = {"value": "de", "rows": 5, "positives": 1, "auc": 0.5}  # as 0.2.0 printed it
-    file.write_text(json.dumps({"rows": 5, "group": "country", "largest_groups": [group]}))
-    CliRunner().invoke(command, words, catch_exceptions=False)
-    cells = Page(out.read_text()).cells
-    at = cells.index("de")
-    assert cells[at + 1 : at + 6] == ["5", "1", "0.5", "-", "-"]
-    file.write_text("[]")
-    assert "not an evaluation" in str(CliRunner().invoke(command, words).exception)
 
 
 def test_no_run_and_no_room_are_told(tmp_path):

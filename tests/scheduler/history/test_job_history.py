@@ -19,8 +19,7 @@ from distrain.jobs.job_view import AttemptStarted, Notice, Record
 from distrain.jobs.states import JobState
 from distrain.runs.history import History
 from distrain.runs.records.series import CAPACITY
-from distrain.scheduler.history.job_history import ENDED_CAPACITY, KEPT_MOMENTS, TRAIN, JobHistory
-from distrain.scheduler.history.ranks import SHOWN_RANKS
+from distrain.scheduler.history.job_history import KEPT_MOMENTS, TRAIN, JobHistory
 
 
 def record(step, split="train", elapsed_s=None):
@@ -103,11 +102,9 @@ def test_a_restart_takes_back_what_came_after_its_checkpoint() -> None:
     assert history.step == 20
     assert (history.last_train, history.last_valid) == (None, None)
     assert history.train.since()["step"] == history.valid.since()["step"] == [10, 20]
-    assert history.ranks["0"].since()["step"] == [10, 20]
     history.observe(2, steps_done(0, 30, elapsed_s=10.0), 50.0)
     history.take([record(20), record(30)], 50.0)  # 20 was told before
     assert history.train.since()["step"] == [10, 20, 30]
-    assert history.ranks["0"].since()["elapsed_s"] == [10, 20, 30]
     assert history.now[0].total_seconds == steps_done(0, 30).seconds  # of this attempt
     assert history.phase_seconds == Counter(
         {"data_wait": 1.0, "forward_backward": 3.0, "exchange": 4.0, "evaluate": 28.0}
@@ -147,23 +144,6 @@ def test_ranks_tell_who_and_where_they_are_and_what_they_do() -> None:
     assert {r: now.doing for r, now in history.now.items()} == {1: "exited"}  # attempt 1 is over
 
 
-def test_of_many_ranks_three_are_kept() -> None:
-    history = JobHistory(0.0)
-    num_ranks = SHOWN_RANKS + 37
-    history.take([AttemptStarted(1, 0, num_ranks)], 0.0)
-    for step in (10, 20):
-        for rank in range(num_ranks):
-            history.observe(1, steps_done(rank, step, own_s=1.0 + rank), 1.0)
-        history.take([record(step)], 1.0)
-    assert {name: s.since()["step_time_s"] for name, s in history.ranks.items()} == {
-        "slowest": pytest.approx([num_ranks / 10] * 2),
-        "median": pytest.approx([(num_ranks // 2 + 1) / 10] * 2),
-        "fastest": pytest.approx([0.1] * 2),
-    }
-    assert history.slowest()["rank"] == num_ranks - 1
-    assert len(history.now) == num_ranks
-
-
 def test_the_time_line_keeps_the_last_moments_of_each_kind() -> None:
     history = JobHistory(0.0)
     history.move(1, JobState.RUNNING, 0.5)
@@ -180,19 +160,14 @@ def test_the_time_line_keeps_the_last_moments_of_each_kind() -> None:
     assert moments[-1].text == "AUC 0.5009 of 100 rows"
 
 
-def test_a_job_that_ended_is_small_and_complete() -> None:
+def test_the_curve_of_a_job_that_ended_has_its_last_point() -> None:
     history = JobHistory(0.0)
     history.take([AttemptStarted(1, 0, 2)], 0.0)
     steps = range(1, CAPACITY + 4)
     for step in steps:
-        for rank in range(2):
-            history.observe(1, steps_done(rank, step), float(step))
         history.take([record(step)], float(step))
     history.move(1, JobState.SUCCEEDED, 1000.0)
     assert history.train.since()["step"][-1] == steps[-1]
-    for series in history.ranks.values():
-        assert len(series) <= ENDED_CAPACITY
-        assert series.since()["step"][-1] == steps[-1]
 
 
 def test_rows_per_second_are_told_while_steps_are_taken():

@@ -119,19 +119,17 @@ def asked(world: World) -> None:
         "?state=unknown",
         "?cluster=gpu",
         "?tag=team=a",
-        "?created_after=2026-01-01T00:00:00Z",
     )
     for user in ("admin", "alice", "viewer"):
         for query in lists:
             assert world.ask(user, "GET", f"/v1/jobs{query}").status_code == 200
-    for path in ("", "/spec", "/wait?timeout_s=0", "/artifacts", "/metrics"):
+    for path in ("", "/spec", "/artifacts", "/metrics"):
         assert world.ask("alice", "GET", f"/v1/jobs/{job}{path}").status_code == 200
     for path in ("me", "tokens", "clusters", "audit"):
         assert world.ask("admin", "GET", f"/v1/{path}").status_code == 200, path
     for path in ("/readyz", "/metrics"):
         assert world.ask("admin", "GET", path).status_code in (200, 503)
-    tag = world.ask("alice", "GET", f"/v1/jobs/{job}").headers["ETag"]
-    changed = world.ask("alice", "PATCH", f"/v1/jobs/{job}", {"priority": 3}, If_Match=tag)
+    changed = world.ask("alice", "PATCH", f"/v1/jobs/{job}", {"priority": 3})
     assert changed.status_code == 200
     last = world.store.last_seq()
     world.store.events_after(last - 1, 10)

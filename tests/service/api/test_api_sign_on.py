@@ -15,7 +15,7 @@ from distrain.service.access.sessions import (
     token_sha256,
 )
 from distrain.service.settings import Limits, Listen, SignOn
-from distrain.service.values import Scope
+from distrain.service.values import Quota, Scope
 
 
 def get_me(world: World, text: str):
@@ -89,7 +89,7 @@ def test_a_session_needs_a_csrf_token_for_changes(world: World):
     cookie = new_session(world.store, token.id, world.store.now_s())
 
     def ask(method: str, path: str, cookie: str = cookie, **headers: str):
-        sent = {"Cookie": f"{COOKIE}={cookie}".encode(), "If-Match": b"*"}
+        sent = {"Cookie": f"{COOKIE}={cookie}".encode()}
         sent |= {name.replace("_", "-"): value.encode() for name, value in headers.items()}
         body = {"tags": {}} if method == "PATCH" else None
         return world.client.request(method, path, json=body, headers=sent)
@@ -150,14 +150,14 @@ def test_callers_that_ask_too_often_wait(tmp_path):
 
 
 def test_quotas_answer_429(world: World):
-    quota = {"quota": {"max_queued": 1, "max_priority": 0}}
-    assert world.ask("admin", "PUT", "/v1/projects/small", quota).status_code == 200
+    world.store.put_project("small", Quota(max_queued=1, max_priority=0))
     body = {"spec": SPEC, "project": "small", "cluster": "gpu"}
     answers = [world.ask("admin", "PUT", f"/v1/jobs/{world.new_id()}", body) for _ in range(2)]
     assert [answer.status_code for answer in answers] == [201, 429]
     assert answers[1].json()["code"] == "quota"
     assert "Retry-After" in answers[1].headers
-    seen = world.ask("admin", "GET", "/v1/projects/small").json()
+    listed = world.ask("admin", "GET", "/v1/projects").json()["projects"]
+    [seen] = [one for one in listed if one["name"] == "small"]
     assert seen["usage"] == {"ranks": 0, "queued": 1}
 
 

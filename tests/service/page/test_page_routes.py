@@ -2,6 +2,7 @@
 
 import html
 import re
+import threading
 
 import httpx2
 import pytest
@@ -329,6 +330,19 @@ def test_strangers_do_not_keep_users_from_logging_in(site, monkeypatch):
         assert answer.status_code == status
     token = site.world.tokens["alice"]
     assert httpx2.post(f"{site.url}/login", data={"token": token}).status_code == 303
+
+
+def test_one_thread_counts_all_requests_of_strangers(site, monkeypatch):
+    class Noting(RequestRates):
+        def wait_s(self, caller, now_s):
+            threads.add(threading.get_ident())
+            return super().wait_s(caller, now_s)
+
+    threads: set[int] = set()
+    monkeypatch.setattr(site.world.app.state.parts, "strangers", Noting(1000))
+    assert httpx2.get(f"{site.url}/v1/me").status_code == 401
+    assert httpx2.post(f"{site.url}/login", data={"token": "dtr_wrong"}).status_code == 401
+    assert len(threads) == 1
 
 
 def test_no_answer_leads_to_the_host_that_a_header_names(site):

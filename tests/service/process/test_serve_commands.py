@@ -3,7 +3,9 @@
 import json
 import os
 import shutil
+import sqlite3
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,18 +13,14 @@ from click import ClickException
 from click.testing import CliRunner
 from other_user import NOBODY, unprivileged
 from scripted_service import Reply, ScriptedService
-from service_store import submitted
 
 from distrain.cli.main import cli
 from distrain.errors import DistrainError, OutputError
-from distrain.jobs.run_paths import RunPaths
-from distrain.runs.run_file import RunFile
 from distrain.service.process.checks import check_service
 from distrain.service.process.preparing import make_folder
 from distrain.service.settings import ClusterProfile, Settings
 from distrain.service.store.errors import RowNotFound
 from distrain.service.store.store import open_store
-from distrain.service.values import Change, Phase
 from distrain.storage.objects import Objects
 
 
@@ -79,6 +77,8 @@ def test_projects_keep_what_is_not_named(prepared):
     assert json.loads(prepared("project", "list", "--json"))[0]["quota"]["max_ranks"] is None
     with pytest.raises(ClickException, match="below 2"):
         prepared("project", "set", "ads", "--max-ranks", 2**31)
+    with pytest.raises(ClickException, match="neither a count"):
+        prepared("project", "set", "ads", "--max-ranks", "²")
 
 
 def test_what_the_configuration_declares_is_in_the_database(run, tmp_path):
@@ -87,48 +87,18 @@ def test_what_the_configuration_declares_is_in_the_database(run, tmp_path):
         "projects: {ads: {max_ranks: 4, members: {alice: operator}}}\nadmins: [alice]\n"
     )
     run("migrate", "--config", config)
-    ads = json.loads(run("project", "list", "--json"))[0]
+    ads = json.loads(run("project", "list", "--json", "--config", config))[0]
     assert (ads["declared"], ads["members"]) == (True, {"alice": "operator"})
-    with open_store(Settings(data_dir=tmp_path / "data")) as store:
-        assert store.users()["alice"]
     config.write_text("projects: {ads: {members: {bob: viewer}}}\nadmins: [bob]\n")
     run("migrate", "--config", config)
     assert json.loads(run("project", "list", "--json"))[0]["members"] == {"bob": "viewer"}
-    with open_store(Settings(data_dir=tmp_path / "data")) as store:
-        assert store.users() == {"alice": False, "bob": True}
     with pytest.raises(DistrainError):
-        run("project", "set", "ads", "--max-ranks", 100)
+        run("project", "set", "ads", "--max-ranks", 100, "--config", config)
     with pytest.raises(DistrainError):
         run("project", "member", "ads", "bob", "operator", "--config", config)
     with pytest.raises(DistrainError):  # the next start would remove her
         run("project", "member", "ads", "carol", "viewer", "--config", config)
     assert json.loads(run("project", "list", "--json"))[0]["members"] == {"bob": "viewer"}
-
-
-def test_what_retention_deletes_is_shown_before(prepared, tmp_path):
-    settings = Settings(data_dir=tmp_path / "data")
-    with open_store(settings) as store:
-        old, kept = (submitted(store, cluster="local") for _ in range(2))
-        ended_s = store.now_s() - 200 * 86400
-        for job in (old, kept):
-            gone = {"phase": Phase.FINAL, "state": "succeeded", "finished_at_s": ended_s}
-            assert not store.record("local", [Change(job, gone)])
-            paths = RunPaths(settings.run_root("local") / "default" / job.id)
-            paths.root.mkdir(parents=True)
-            RunFile.new(job.id, store.service_id).write(paths)
-            paths.summary.write_text("{}")
-            for file in (paths.run, paths.summary):
-                os.utime(file, (ended_s, ended_s))
-        store.resume(kept.id, {}, 2, 0)
-    folder = settings.run_root("local") / "default" / old.id
-    for words, is_there in ((["--dry-run"], True), ([], False)):
-        found = json.loads(prepared("prune", "--json", *words))
-        assert (found["rows"]["jobs"], found["run_directories"]) == (1, [str(folder)])
-        assert folder.exists() is is_there
-        with open_store(settings) as store:
-            assert (store.job(old.id) is not None) is is_there
-    assert json.loads(prepared("prune", "--json"))["rows"]["jobs"] == 0
-    assert (folder.parent / kept.id).exists()  # it waits again
 
 
 def test_a_token_cannot_administer_unless_its_user_is_an_admin_or_it_is_asked_for(prepared):
@@ -166,6 +136,20 @@ def test_check_says_what_to_mend(prepared, tmp_path):
     assert checks["clusters.a"]["verdict"] == "away"
     open_to_all = checks["clusters.a.allowed_roots"]
     assert (open_to_all["verdict"], "any path" in open_to_all["detail"]) == ("note", True)
+
+
+def test_check_finds_a_damaged_database(prepared, tmp_path):
+    file = tmp_path / "data" / "service.db"
+    with closing(sqlite3.connect(file)) as database:
+        found = database.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'audit'")
+        [root] = found.fetchone()
+        [page_bytes] = database.execute("PRAGMA page_size").fetchone()
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    with file.open("r+b") as written:
+        written.seek((root - 1) * page_bytes + 7)  # how many bytes of the page are fragments
+        written.write(b"\x32")
+    checks = {found["name"]: found for found in json.loads(prepared("check", "--json", code=1))}
+    assert checks["database"]["verdict"] == "fail"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import re
 import socket
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -98,7 +97,7 @@ def test_a_follower_that_reads_nothing_is_cut_and_goes_on_from_its_cursor(
     assert ids == list(range(first + 1, first + told + 2))
 
 
-def test_the_end_of_a_process_answers_waits_and_waits_for_no_stream_and_no_idle_connection(
+def test_the_end_of_a_process_waits_for_no_stream_and_no_idle_connection(
     tmp_path: Path,
 ) -> None:
     with ExitStack() as stack:
@@ -110,9 +109,7 @@ def test_the_end_of_a_process_answers_waits_and_waits_for_no_stream_and_no_idle_
         for events in streams:
             next(events)
         server = service.app.state.server
-        threads = stack.enter_context(ThreadPoolExecutor(1))
-        waits = threads.submit(client.get, f"/v1/jobs/{job.id}/wait?timeout_s=60")
-        until(lambda: len(server.server_state.tasks) == len([*streams, waits]))
+        until(lambda: len(server.server_state.tasks) == len(streams))
         idle = [stack.enter_context(connected(service)) for _ in range(40)]
         for one in idle:
             one.sendall(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -122,4 +119,3 @@ def test_the_end_of_a_process_answers_waits_and_waits_for_no_stream_and_no_idle_
         for one in idle:
             until_closed(one)
         assert [list(events) for events in streams] == [[]] * 10
-        assert waits.result(60).status_code == 200

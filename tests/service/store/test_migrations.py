@@ -5,7 +5,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from service_store import new_store
-from sqlalchemy import BigInteger, Column, String, text
+from sqlalchemy import BigInteger, Boolean, Column, String, text
 
 from distrain.service.access.sessions import new_token
 from distrain.service.store.engine import Database, database_url
@@ -41,6 +41,9 @@ def _as_of_0_2_0(connection):
     operations.add_column("jobs", column)
     for column in ("ranks", "gpus"):
         operations.drop_column("attempts", column)
+    operations.create_table("users", Column("name", String(128), primary_key=True))
+    declared = Column("declared", Boolean, nullable=False, server_default=text("false"))
+    operations.add_column("projects", declared)
     operations.drop_column("specs", "request_sha256")
     operations.drop_table("sessions")
     connection.execute(text("UPDATE alembic_version SET version_num = '0002'"))

@@ -3,7 +3,7 @@
 import pytest
 
 from distrain.service.store.auditing import AuditEntry
-from distrain.service.store.errors import RowNotFound, WrongState
+from distrain.service.store.errors import RowNotFound
 from distrain.service.store.people import Token
 from distrain.service.values import Quota, Role, Scope
 
@@ -36,43 +36,18 @@ def test_a_quota_that_an_earlier_version_stored_is_read(store):
 
 
 def test_roles_by_project(store):
-    assert store.principal("alice") == (False, {})
+    assert store.roles("alice") == {}
     store.put_project("ads", Quota())
     store.set_member("ads", "alice", Role.VIEWER)
     store.set_member("ads", "alice", Role.OPERATOR)
     store.set_member("default", "alice", Role.SUBMITTER)
     roles = {"ads": Role.OPERATOR, "default": Role.SUBMITTER}
-    assert store.principal("alice") == (False, roles)
+    assert store.roles("alice") == roles
     store.remove_member("ads", "alice")
     with pytest.raises(RowNotFound):
         store.remove_member("ads", "alice")
     with pytest.raises(RowNotFound):
         store.set_member("nobodys", "alice", Role.VIEWER)
-
-
-def test_who_operates_the_service_changes_only_when_it_is_said(store):
-    store.ensure_user("alice", is_admin=True)
-    store.ensure_user("alice")
-    assert store.principal("alice") == (True, {})
-    store.ensure_user("alice", is_admin=False)
-    assert store.users() == {"alice": False}
-
-
-def test_a_declared_project_is_the_configurations(store):
-    store.put_project("ads", Quota(max_ranks=4), declared=True)
-    with pytest.raises(WrongState):
-        store.put_project("ads", Quota())
-    store.set_member("ads", "alice", Role.VIEWER, declared=True)
-    with pytest.raises(WrongState):
-        store.set_member("ads", "bob", Role.VIEWER)
-    with pytest.raises(WrongState):
-        store.remove_member("ads", "alice")
-    assert (store.members("ads"), "bob" in store.users()) == ({"alice": Role.VIEWER}, False)
-    store.undeclare_projects(but=["default"])
-    store.remove_member("ads", "alice")
-    store.put_project("ads", Quota(max_ranks=8))
-    ads = store.projects()[0]
-    assert (ads.name, ads.quota, ads.declared) == ("ads", Quota(max_ranks=8), False)
 
 
 def test_a_path_that_a_database_cannot_hold_is_audited_too(store):

@@ -102,10 +102,10 @@ def test_a_killed_postgres_comes_back_with_all_that_was_answered(tmp_path):
             server.kill()
             writer.join()
             with pytest.raises(Unavailable) as caught:
-                store.users()
+                store.projects()
             assert server._password not in str(caught.value)
             server.start()
-            store.users()  # by a new connection
+            store.projects()  # by a new connection
             _check_whole(store, answered)
             [new] = unanswered
             retried, _ = store.submit(new, SPEC)

@@ -7,14 +7,13 @@ from waiting import until
 
 from distrain.errors import Unavailable
 from distrain.service.settings import Settings
-from distrain.service.store.errors import ReadOnly
 from distrain.service.store.store import migrate, open_store
 
 
 def _writes(store) -> bool:
     try:
         store.keep_fact("a", "1")
-    except ReadOnly:
+    except Unavailable:
         return False
     return True
 

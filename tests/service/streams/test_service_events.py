@@ -96,7 +96,6 @@ def test_everybody_hears_of_their_own_jobs_alone(service: LiveService) -> None:
     first = service.store.last_seq()
     theirs = {owner: service.job(owner=owner) for owner in ("alice", "bob")}
     service.publish()
-    service.store.ensure_user("root", is_admin=True)
     expected = {"alice": ["alice"], "bob": ["bob"], "eve": [], "watcher": ["alice", "bob"]}
     roles = {"alice": Role.SUBMITTER, "bob": Role.SUBMITTER, "eve": Role.SUBMITTER}
     for user, owners in expected.items():

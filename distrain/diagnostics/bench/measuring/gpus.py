@@ -1,6 +1,6 @@
-"""`python -m distrain.diagnostics.bench.measuring.gpus`: rates and NVML facts of a host's GPUs.
+"""`python -m distrain.diagnostics.bench.measuring.gpus`: rates of a host's GPUs.
 
-Reads sizes from stdin as JSON, and writes measures and facts of all visible GPUs to stdout as JSON.
+Reads sizes from stdin as JSON, and writes measures of all visible GPUs to stdout as JSON.
 """
 
 import json
@@ -8,8 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -17,17 +16,6 @@ import torch
 _AT_ONCE = 10
 """Number of operations queued on a GPU between synchronizations."""
 _WINDOW_S = 0.1
-_THROTTLES = {
-    0x8: "hardware slowdown",
-    0x20: "software thermal slowdown",
-    0x40: "hardware thermal slowdown",
-    0x80: "power brake",
-}
-"""NVML's reasons for lower clocks, by bit.
-
-The power cap (0x4) is left out, since matrix products normally reach it.
-"""
-
 _Work = tuple[float, Callable[[], object]]
 
 
@@ -102,43 +90,7 @@ def _rate(
             return amount * done / taken_s
 
 
-def facts_of(nvml: Any, uuid: str) -> dict[str, Any]:
-    """Return NVML's facts about a GPU; unsupported facts are `None`."""
-    handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
-
-    def ask(name: str, *words: Any) -> Any:
-        with suppress(nvml.NVMLError, AttributeError):  # not supported by this GPU or version
-            return getattr(nvml, f"nvmlDeviceGet{name}")(handle, *words)
-        return None
-
-    uncorrected = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
-    remapped = ask("RemappedRows")  # corrected, uncorrected, pending, failed
-    ecc = ask("EccMode")
-    reasons = ask("CurrentClocksThrottleReasons")
-    return {
-        "uuid": uuid,
-        "driver": _text(nvml.nvmlSystemGetDriverVersion()),
-        "ecc": None if ecc is None else bool(ecc[0]),
-        "uncorrected_errors": ask("TotalEccErrors", uncorrected, nvml.NVML_VOLATILE_ECC),
-        "remap_pending": None if remapped is None else bool(remapped[2]),
-        "remap_failed": None if remapped is None else bool(remapped[3]),
-        "pcie": [ask("CurrPcieLinkGeneration"), ask("CurrPcieLinkWidth")],
-        "pcie_most": [ask("MaxPcieLinkGeneration"), ask("MaxPcieLinkWidth")],
-        "throttled_by": [word for bit, word in _THROTTLES.items() if reasons and reasons & bit],
-        "celsius": ask("Temperature", 0),  # of the die
-        "power_limit_w": _watts(ask("EnforcedPowerLimit")),
-    }
-
-
-def _watts(milliwatts: int | None) -> float | None:
-    return None if milliwatts is None else milliwatts / 1e3
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
-
-
-def _gpus(request: dict[str, Any]) -> dict[str, Any]:
+def _gpus(request: dict[str, Any]) -> list[tuple[str, str, list[float]]]:
     devices = [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
     measures = [
         (name, f"gpu {index}", rates)
@@ -152,21 +104,8 @@ def _gpus(request: dict[str, Any]) -> dict[str, Any]:
     torch.cuda.empty_cache()
     with ThreadPoolExecutor(max(1, len(devices))) as pool:  # at once: GPUs share power and cooling
         products = [pool.submit(product_rates, device, request) for device in devices]
-        wait(products, timeout=0.8 * request["product_s"])  # GPUs are then warm and busy
-        facts = [_facts(device) for device in devices]
         measures += [("gpu.product", f"gpu {i}", one.result()) for i, one in enumerate(products)]
-    return {"measures": measures, "facts": facts}
-
-
-def _facts(device: torch.device) -> dict[str, Any]:
-    properties = torch.cuda.get_device_properties(device)
-    try:
-        import pynvml  # type: ignore[import-not-found,unused-ignore]
-
-        pynvml.nvmlInit()
-        return {"name": properties.name, **facts_of(pynvml, f"GPU-{properties.uuid}")}
-    except Exception as error:  # no module, or a MIG slice, which has no such id
-        return {"name": properties.name, "silent": f"{type(error).__name__}: {error}"}
+    return measures
 
 
 def main() -> None:

@@ -69,13 +69,10 @@ def raise_first(answers: Mapping[str, Any], subject: str, doctor: str) -> None:
     )
 
 
-def measure_gpus(
-    client: Any, sizes: Sizes
-) -> tuple[list[Measure], dict[str, list[dict[str, Any]]]]:
+def measure_gpus(client: Any, sizes: Sizes) -> list[Measure]:
     """Measure the GPUs visible to one worker per host, on all hosts at the same time.
 
-    Returns the measures, and by host NVML's facts about each GPU. Raises `ClusterError` if the
-    process on a host fails.
+    Raises `ClusterError` if the process on a host fails.
     """
     hosts = one_per_host(client)
     request = {
@@ -87,13 +84,11 @@ def measure_gpus(
     }
     answers = ask(client, run_program, "gpus", request, workers=list(hosts.values()))
     raise_first(answers, "GPUs", "checks drivers and free memory of GPUs")
-    answers_by_host = {host: answers[address]["answer"] for host, address in hosts.items()}
-    measures = [
+    return [
         Measure(name, f"node {host} {place}", _unit(name), tuple(rates), _size(name, sizes))
-        for host, answer in answers_by_host.items()
-        for name, place, rates in answer["measures"]
+        for host, address in hosts.items()
+        for name, place, rates in answers[address]["answer"]
     ]
-    return measures, {host: answer["facts"] for host, answer in answers_by_host.items()}
 
 
 def _unit(name: str) -> str:

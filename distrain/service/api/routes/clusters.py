@@ -10,7 +10,6 @@ from distrain.service.api.bodies import answer_of
 from distrain.service.api.dependencies import ApiCall, Call
 from distrain.service.api.openapi import answers
 from distrain.service.api.preflights import preflight
-from distrain.service.api.problems import not_found
 from distrain.service.api.submission import usable_clusters
 from distrain.service.values import NO_CONTACT_S
 
@@ -28,18 +27,6 @@ def list_clusters(call: Call) -> ClusterList:
     """List the clusters that the caller's projects may use; admins see all."""
     call.require(Action.SEE_CLUSTERS)
     return ClusterList(clusters=clusters_of(call))
-
-
-@router.get("/v1/clusters/{cluster}", responses=answers("not_found"))
-def get_cluster(
-    cluster: Annotated[str, Path(description="The cluster's name.")], call: Call
-) -> Cluster:
-    """Return a cluster, and its reconciler's last report."""
-    call.require(Action.SEE_CLUSTERS)
-    found = next((c for c in clusters_of(call) if c.name == cluster), None)
-    if found is None:
-        raise not_found(f"cluster {cluster!r}")
-    return found
 
 
 @router.get("/v1/preflights/{preflight_id}", responses=answers("not_found"))

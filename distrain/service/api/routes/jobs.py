@@ -1,14 +1,10 @@
-"""Existing jobs: list, read, wait, change, cancel, delete."""
+"""Existing jobs: list, read, change, cancel, delete."""
 
-import asyncio
-import re
-import time
-from datetime import UTC, datetime
+from collections.abc import Mapping
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import Field
-from starlette.concurrency import run_in_threadpool
 
 from distrain.jobs.api_answers import Job as JobAnswer, JobPage, Spec
 from distrain.service.access.policy import tag_mistakes
@@ -17,7 +13,6 @@ from distrain.service.api.bodies import (
     CancelRequest,
     JobChangeRequest,
     documents,
-    etag,
 )
 from distrain.service.api.dependencies import (
     ApiCall,
@@ -28,10 +23,8 @@ from distrain.service.api.dependencies import (
     VisibleJob,
     audit_note,
 )
-from distrain.service.api.openapi import ETAG, answers, as_json
+from distrain.service.api.openapi import answers, as_json
 from distrain.service.api.problems import Problem
-from distrain.service.api.streams.artifacts import is_named
-from distrain.service.api.streams.stream_state import streams_of
 from distrain.service.api.submission import bad_spec, check_priority, quota_for
 from distrain.service.decisions.api_values import STATES
 from distrain.service.store.errors import WrongState
@@ -40,11 +33,8 @@ from distrain.service.values import Job, Phase
 
 router = APIRouter(tags=["jobs"])
 
-_JOB = {"description": "The job.", "headers": ETAG}
-_CANCELLING = {"description": "The job, which is cancelled or will be soon.", "headers": ETAG}
-_SAME = {"description": "The job has not changed.", "headers": ETAG}
-_MOST_WAIT_S = 60.0
-_LOOK_AGAIN_S = 0.5
+_JOB = {"description": "The job."}
+_CANCELLING = {"description": "The job, which is cancelled or will be soon."}
 ShownState = Annotated[str, Field(pattern=f"^({'|'.join(STATES)})$")]
 
 
@@ -66,12 +56,6 @@ def list_jobs(
             "the tags.",
         ),
     ] = (),
-    created_after: Annotated[
-        datetime | None,
-        Query(
-            description="Only jobs submitted after this time (RFC 3339; UTC if it has no offset)."
-        ),
-    ] = None,
     text: Annotated[
         str, Query(max_length=128, description="Only jobs whose name or id contains this text.")
     ] = "",
@@ -84,15 +68,12 @@ def list_jobs(
 ) -> Response:
     """List the jobs that the caller may see, newest first. The response has no total number."""
     call.require(Action.SEE_JOB)
-    if created_after is not None and created_after.tzinfo is None:
-        created_after = created_after.replace(tzinfo=UTC)  # year 1 overflows in some zones
     wanted = JobFilter(
         project=project,
         owner=owner,
         states=state,
         cluster=cluster,
         tags=tuple((key, value) for key, _, value in (one.partition("=") for one in tag)),
-        created_after_s=None if created_after is None else created_after.timestamp(),
         text=text,
         visible=visible(call.caller),
     )
@@ -104,24 +85,10 @@ def list_jobs(
     return as_json(document)
 
 
-@router.get(
-    "/v1/jobs/{job_id}",
-    response_model=JobAnswer,
-    responses=answers("not_found", others={200: _JOB, 304: _SAME}),
-)
-def get_job(
-    job: VisibleJob,
-    response: Response,
-    service: Service,
-    if_none_match: Annotated[
-        str | None, Header(description="The ETag of the version that the caller has.")
-    ] = None,
-) -> JobAnswer | Response:
+@router.get("/v1/jobs/{job_id}", responses=answers("not_found", others={200: _JOB}))
+def get_job(job: VisibleJob, service: Service) -> JobAnswer:
     """Return a job: its state, progress and metrics."""
-    document = _shown(service, job, response)
-    if is_named(if_none_match, response.headers["ETag"]):
-        return Response(status_code=304, headers={"ETag": response.headers["ETag"]})
-    return document
+    return _shown(service, job)
 
 
 @router.get("/v1/jobs/{job_id}/spec", responses=answers("not_found"))
@@ -130,98 +97,31 @@ def get_spec(job: VisibleJob, service: Service) -> Spec:
     return Spec(spec=service.store.spec(job.id))
 
 
-@router.get("/v1/jobs/{job_id}/wait", responses=answers("not_found", others={200: _JOB}))
-async def wait(
-    job: VisibleJob,
-    response: Response,
-    call: Call,
-    timeout_s: Annotated[
-        float, Query(ge=0, le=_MOST_WAIT_S, description="The longest wait in seconds.")
-    ] = 30.0,
-) -> JobAnswer:
-    """Wait until a job has ended, and return it; at the timeout, return its current state.
-
-    The response also comes early if the service stops.
-    """
-    feed, until_s = streams_of(call.request.app).feed, time.monotonic() + timeout_s
-    while job.phase is not Phase.FINAL and not feed.stopped:
-        left_s = until_s - time.monotonic()
-        if left_s <= 0:
-            break
-        await asyncio.sleep(min(_LOOK_AGAIN_S, left_s))
-        job = await run_in_threadpool(call.job, job.id)
-    return await run_in_threadpool(_shown, call.service, job, response)
-
-
 @router.patch(
     "/v1/jobs/{job_id}",
-    responses=answers(
-        "not_found",
-        "conflict",
-        "final",
-        "revision_differs",
-        "revision_required",
-        "bad_spec",
-        others={200: _JOB},
-    ),
+    responses=answers("not_found", "conflict", "final", "bad_spec", others={200: _JOB}),
 )
-def change_job(
-    job_id: PathId,
-    body: JobChangeRequest,
-    response: Response,
-    call: Call,
-    if_match: Annotated[
-        str | None,
-        Header(
-            description="Required: the ETag of the version that the caller has; `*`: any version."
-        ),
-    ] = None,
-) -> JobAnswer:
-    """Change the priority of a waiting job, or the tags of any job.
+def change_job(job_id: PathId, body: JobChangeRequest, call: Call) -> JobAnswer:
+    """Change the priority of a waiting job, or tags of any job.
 
     Another priority is rejected if the job has started (409 `conflict`) or ended (409 `final`).
     """
     job = _changed_job(call, job_id, Action.CHANGE_JOB)
-    rev = _revision(if_match, job)
     if body.priority is not None and body.priority > job.priority:
         quota = quota_for(call, Action.CHANGE_JOB, job.project)
         check_priority(call, job.project, job.cluster, quota, body.priority)
-    if body.tags is not None:
-        mistakes = tag_mistakes(body.tags, call.service.settings.limits, "/tags")
-        if mistakes:
+
+    def check_tags(tags: Mapping[str, str]) -> None:
+        if mistakes := tag_mistakes(tags, call.service.settings.limits, "/tags"):
             raise bad_spec(mistakes)
+
     audit_note(call.request).details = body.model_dump(include={"priority"})
     try:
-        job = call.store.change(job.id, rev=rev, priority=body.priority, tags=body.tags)
+        job = call.store.change(job.id, body.priority, body.tags, check_tags)
     except WrongState as error:
         code = "final" if job.phase is Phase.FINAL else "conflict"
         raise Problem(code, error.message, hint=error.hint) from error
-    return _shown(call.service, job, response)
-
-
-def _revision(if_match: str | None, job: Job) -> int | None:
-    """Return the job's revision if it is in `If-Match`; `None` for `*`.
-
-    Raises the problem `revision_required` without the header, and the problem `revision_differs`
-    for other revisions.
-    """
-    if if_match is None:
-        raise Problem(
-            "revision_required",
-            "the request has no If-Match",
-            hint="Send the job's ETag, so that no other user's change is lost.",
-        )
-    if if_match.strip() == "*":
-        return None
-    for tag in if_match.split(","):
-        found = re.fullmatch(r'\s*"(\d{1,18})(-unknown)?"\s*', tag)
-        if found and int(found[1]) == job.rev:
-            return job.rev
-    raise Problem(
-        "revision_differs",
-        f"the job has the revision {job.rev}",
-        hint="Read the job again, and repeat the change if it is still needed.",
-    )
+    return _shown(call.service, job)
 
 
 @router.post(
@@ -230,11 +130,7 @@ def _revision(if_match: str | None, job: Job) -> int | None:
     responses=answers(
         "not_found",
         others={
-            200: {
-                "description": "The job, which had ended before.",
-                "model": JobAnswer,
-                "headers": ETAG,
-            },
+            200: {"description": "The job, which had ended before.", "model": JobAnswer},
             202: _CANCELLING,
         },
     ),
@@ -251,7 +147,7 @@ def cancel(
     was_final = job.phase is Phase.FINAL
     job = call.store.cancel(job.id, how.why, how.allowed_s, call.caller.user)
     response.status_code = 200 if was_final else 202
-    return _shown(call.service, job, response)
+    return _shown(call.service, job)
 
 
 @router.delete(
@@ -262,7 +158,7 @@ def cancel(
 def delete_job(job_id: PathId, call: Call) -> None:
     """Delete an ended job from the service; its id cannot be used again.
 
-    Its run folder is deleted later, as the service's setting `retention.run_dirs_days` says.
+    Its run folder is kept.
     """
     job = _changed_job(call, job_id, Action.CHANGE_JOB)
     if job.phase is not Phase.FINAL:
@@ -285,7 +181,6 @@ def _changed_job(call: ApiCall, job_id: str, action: Action) -> Job:
     return job
 
 
-def _shown(service: ApiParts, job: Job, response: Response) -> JobAnswer:
+def _shown(service: ApiParts, job: Job) -> JobAnswer:
     [document] = documents(service.store, [job], service.now_s())
-    response.headers["ETag"] = etag(document)
     return document

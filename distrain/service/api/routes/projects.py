@@ -7,17 +7,16 @@ from pydantic import Field
 
 from distrain.jobs.api_answers import Answer
 from distrain.service.access.rules import Action, role_allows
-from distrain.service.api.bodies import ProjectName, Request, UserName
+from distrain.service.api.bodies import ProjectName
 from distrain.service.api.dependencies import ApiCall, Call
 from distrain.service.api.openapi import answers
 from distrain.service.api.problems import not_found
 from distrain.service.store.people import Project
-from distrain.service.values import Principal, Quota, Role
+from distrain.service.values import Principal, Quota
 
 router = APIRouter(tags=["projects"])
 
 Name = Annotated[ProjectName, Path(description="The project's name.")]
-User = Annotated[UserName, Path(description="The user's name.")]
 
 
 class ProjectDocument(Answer):
@@ -30,7 +29,7 @@ class ProjectDocument(Answer):
         "number of jobs without workers."
     )
     declared: bool = Field(
-        description="Whether the project is declared in the configuration, so that the API cannot "
+        description="Whether the configuration declares the project, so that commands cannot "
         "change it."
     )
     role: str | None = Field(
@@ -42,18 +41,6 @@ class ProjectList(Answer):
     """Projects, sorted by name."""
 
     projects: list[ProjectDocument]
-
-
-class ProjectRequest(Request):
-    """A project to make, or its new quota."""
-
-    quota: Quota = Field(Quota(), description="The whole quota; missing fields get their defaults.")
-
-
-class MemberRequest(Request):
-    """A user's role in a project."""
-
-    role: Role
 
 
 class MemberList(Answer):
@@ -70,85 +57,18 @@ def list_projects(call: Call) -> ProjectList:
     return ProjectList(projects=[_document(call, project) for project in seen])
 
 
-@router.get("/v1/projects/{project}", responses=answers("not_found"))
-def get_project(project: Name, call: Call) -> ProjectDocument:
-    """Return a project with its quota and usage."""
-    call.require(Action.SEE_PROJECT)
-    return _document(call, _seen(call, project))
-
-
-@router.put("/v1/projects/{project}", responses=answers("not_found", "conflict"))
-def put_project(project: Name, body: ProjectRequest, call: Call) -> ProjectDocument:
-    """Make a project, or replace its quota; for admins.
-
-    A project that the service's configuration declares cannot be changed (409 `conflict`).
-    """
-    call.require(Action.SET_QUOTA)
-    if not call.caller.is_admin:
-        _seen(call, project)
-    call.allow(Action.SET_QUOTA, project)
-    call.note(project, quota=body.quota.model_dump())
-    call.store.put_project(project, body.quota)
-    return _document(call, _seen(call, project))
-
-
 @router.get("/v1/projects/{project}/members", responses=answers("not_found"))
 def list_members(project: Name, call: Call) -> MemberList:
     """Return a project's members, with their roles."""
     call.require(Action.SEE_PROJECT)
-    return _members(call, _seen(call, project).name)
-
-
-@router.put(
-    "/v1/projects/{project}/members/{user}",
-    responses=answers("not_found", "conflict"),
-)
-def put_member(project: Name, user: User, body: MemberRequest, call: Call) -> MemberList:
-    """Give a user a role in a project; for the project's operators and for admins.
-
-    Members of a project that the configuration declares cannot be changed (409 `conflict`).
-    """
-    _may_set(call, project)
-    call.note(project, user=user, role=str(body.role))
-    call.store.set_member(project, user, body.role)
-    return _members(call, project)
-
-
-@router.delete(
-    "/v1/projects/{project}/members/{user}",
-    status_code=204,
-    responses=answers("not_found", "conflict"),
-)
-def remove_member(project: Name, user: User, call: Call) -> None:
-    """Remove a user's role in a project; for the project's operators and for admins.
-
-    Members of a project that the configuration declares cannot be changed (409 `conflict`).
-    """
-    _may_set(call, project)
-    call.note(project, user=user)
-    call.store.remove_member(project, user)
-
-
-def _may_set(call: ApiCall, project: str) -> None:
-    call.require(Action.SET_MEMBERS)
-    _seen(call, project)
-    call.allow(Action.SET_MEMBERS, project)
+    if call.store.project(project) is None or not _sees(call.caller, project):
+        raise not_found(f"project {project!r}")
+    roles = call.store.members(project)
+    return MemberList(members={user: str(role) for user, role in roles.items()})
 
 
 def _sees(caller: Principal, project: str) -> bool:
     return role_allows(caller, Action.SEE_PROJECT, project)
-
-
-def _seen(call: ApiCall, name: str) -> Project:
-    project = call.store.project(name)
-    if project is None or not _sees(call.caller, name):
-        raise not_found(f"project {name!r}")
-    return project
-
-
-def _members(call: ApiCall, project: str) -> MemberList:
-    roles = call.store.members(project)
-    return MemberList(members={user: str(role) for user, role in roles.items()})
 
 
 def _document(call: ApiCall, project: Project) -> ProjectDocument:
@@ -157,6 +77,6 @@ def _document(call: ApiCall, project: Project) -> ProjectDocument:
         name=project.name,
         quota=project.quota,
         usage=call.store.usage(project.name),
-        declared=project.declared,
+        declared=project.name in call.service.settings.projects,
         role=str(role) if role else None,
     )

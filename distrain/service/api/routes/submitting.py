@@ -21,10 +21,9 @@ from distrain.service.api.bodies import (
     JobRequest,
     ResumeRequest,
     documents,
-    etag,
 )
 from distrain.service.api.dependencies import ApiCall, Call, PathId, audit_note
-from distrain.service.api.openapi import ETAG, LOCATION, answers, as_json
+from distrain.service.api.openapi import LOCATION, answers, as_json
 from distrain.service.api.preflights import PreflightStarted, start_preflight
 from distrain.service.api.problems import Problem
 from distrain.service.api.submission import (
@@ -47,15 +46,15 @@ _CODES = ("id_taken", "quota", "not_found", "bad_spec")
 _REPLAY = {
     "description": "The job of an earlier equal request; nothing was changed.",
     "model": JobAnswer,
-    "headers": {**LOCATION, **ETAG},
+    "headers": LOCATION,
 }
 _CHECKING = {
     "description": "The spec is valid; a worker is checking its data.",
     "model": PreflightStarted,
     "headers": LOCATION,
 }
-_MADE = {"description": "The new job.", "headers": {**LOCATION, **ETAG}}
-_RESUMED = {"description": "The job, which is queued again.", "headers": {**LOCATION, **ETAG}}
+_MADE = {"description": "The new job.", "headers": LOCATION}
+_RESUMED = {"description": "The job, which is queued again.", "headers": LOCATION}
 _NewId = Annotated[
     str, Path(pattern=f"^{JOB_ID}$", description="The id of the new job, chosen by the caller.")
 ]
@@ -226,8 +225,7 @@ def put_job(
 def _answer(call: ApiCall, job: Job, status: int) -> Response:
     call.note(job.id, project=job.project, cluster=job.cluster)
     [document] = documents(call.store, [job], call.service.now_s())
-    headers = {"Location": f"/v1/jobs/{job.id}", "ETag": etag(document)}
-    return as_json(document, status, **headers)
+    return as_json(document, status, Location=f"/v1/jobs/{job.id}")
 
 
 def _audit_entry_about(call: ApiCall, job: Job) -> AuditEntry:

@@ -97,11 +97,6 @@ def current(connection: Connection) -> str | None:
     return MigrationContext.configure(connection).get_current_revision()
 
 
-def is_known(revision: str | None) -> bool:
-    """Return True if this version can migrate tables of a revision; `None` means no tables."""
-    return revision in {None, *(step.revision for step in _script().walk_revisions())}
-
-
 def service_id(db: Database) -> str:
     """Return the service's id, by which a scheduler distinguishes the services that use it."""
     with db.read() as connection:
@@ -110,7 +105,7 @@ def service_id(db: Database) -> str:
 
 
 def _refuse_unknown(db: Database, revision: str | None) -> None:
-    if not is_known(revision):
+    if revision not in {None, *(step.revision for step in _script().walk_revisions())}:
         raise SchemaDiffers(
             "the database's tables are from a later version of distrain, or from a version "
             f"before 0.2.0 (revision {revision})",
