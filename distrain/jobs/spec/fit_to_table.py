@@ -47,7 +47,7 @@ _PIECES = 12
 _DROPOUT = 0.2
 
 _MEMBERS = 8
-_MOST_ROWS_OF_MEMBERS = 100_000
+_MOST_ROWS_OF_MEMBERS = 10_000
 """Tables of at most this size get `_MEMBERS` members instead of `_PIECES`, if the model has any.
 
 Members mean several times the CPU time of a step. Larger tables were not measured.
