@@ -97,15 +97,15 @@ def test_a_table_that_is_read_once_gets_twice_as_many_steps(
 
 
 @pytest.mark.parametrize(
-    ("rows", "cardinality", "members", "pieces"),
-    [(9_000, 90, 8, 0), (20_000, 90, 1, 12), (9_000, 9_000, 1, 12)],
+    ("rows", "cardinality", "members"), [(9_000, 90, 8), (20_000, 90, 1), (9_000, 9_000, 1)]
 )
-def test_small_tables_that_are_read_often_get_members_instead_of_pieces(
-    rows: int, cardinality: int, members: int, pieces: int
+@pytest.mark.parametrize(("numbers", "pieces"), [(1, 12), (80, 12), (81, 0)])
+def test_small_tables_get_members_and_wide_ones_no_pieces(
+    rows: int, cardinality: int, members: int, numbers: int, pieces: int
 ) -> None:
     ids = ColumnSchema("user", "int32", ("categorical",), cardinality)
-    price = ColumnSchema("price", "float32", ("continuous",))
-    schema = Schema((*SCHEMA.select(["label"]), ids, price))
+    prices = (ColumnSchema(f"price{n}", "float32", ("continuous",)) for n in range(numbers))
+    schema = Schema((*SCHEMA.select(["label"]), ids, *prices))
     model = parse_spec(job_for("mlp", "data", schema, TableFacts(rows, True))).model
     assert isinstance(model, MlpSpec)
     assert (model.members, model.number_pieces) == (members, pieces)
