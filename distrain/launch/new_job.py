@@ -52,7 +52,7 @@ def new_job(
     document = job_for(model or default_kind(loaded, table), str(data), loaded, table)
     may_be_linear = may_be_linear and model is None
     if may_be_linear and loaded and table and _is_linear(data, loaded, table.rows):
-        document["model"] |= {"hidden": [], "dropout": 0.0, "number_pieces": 0}
+        document["model"] |= {"hidden": [], "dropout": 0.0, "number_pieces": 0, "members": 1}
         document["train"]["optimizer"] |= {"lr": _LINEAR_RATE}
         say("note: a linear model, since these rows show no effects beyond one (hidden: [])")
     document["resources"]["num_ranks"] = num_ranks

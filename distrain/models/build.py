@@ -10,6 +10,7 @@ from distrain.models.blueprint import Blueprint, ModelContext, TableFactory
 from distrain.models.click_model import ClickModel
 from distrain.models.embeddings.collection import EmbeddingCollection
 from distrain.models.embeddings.columns import Combiner
+from distrain.models.heads.members import MemberTask
 from distrain.models.heads.named_head import leaf_of, named_head
 from distrain.models.heads.tasks import BinaryClassificationTask, LabelTask, Task
 from distrain.models.zoo import MODELS
@@ -55,6 +56,8 @@ def blueprint_of(
     head = named_head(schema, tasks, spec.sharing) if hasattr(spec, "sharing") else None
     blueprint = MODELS[spec.kind](ModelContext(schema, combiners or {}, head), spec)
     _name(blueprint.task, schema, tasks)
+    if getattr(spec, "members", 1) > 1:
+        blueprint = replace(blueprint, task=MemberTask(blueprint.task))
     pieces = getattr(spec, "number_pieces", 0)
     if pieces and blueprint.inputs.shape.continuous:
         return replace(blueprint, body=PiecewiseLinear(pieces).connect(blueprint.body))

@@ -1,10 +1,8 @@
 """The structure of every model: inputs, tables, and a network."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -12,7 +10,7 @@ from distrain.errors import ModelError
 from distrain.loader.batch import Batch, Ragged
 from distrain.models.blocks.block import Block
 from distrain.models.embeddings.collection import EmbeddingCollection
-from distrain.models.heads.targets import Target
+from distrain.models.heads.scores import mean_scores
 from distrain.models.heads.tasks import Task
 from distrain.models.inputs import InputBlock
 from distrain.models.shapes import EventLists, Events, EventValues, Features
@@ -193,26 +191,3 @@ class Ensemble(ClickModel):
 
     def scores(self, batch: Batch) -> tuple[Tensor, ...]:
         return mean_scores(self.task.targets, [one.scores(batch) for one in self.members])
-
-
-def mean_scores(
-    targets: Sequence[Target], of_members: Sequence[Sequence[Tensor]]
-) -> tuple[Tensor, ...]:
-    """Combine several models' scores to one score per target, in the form of `Task.scores`.
-
-    A binary target gets the logit of the mean probability, a multiclass one the logarithms of the
-    classes' mean probabilities, a regression the mean prediction; float32.
-    """
-    by_target = zip(*of_members, strict=True)
-    stacked = (torch.stack([one.float() for one in scores]) for scores in by_target)
-    return tuple(_mean_of(target, some) for target, some in zip(targets, stacked, strict=True))
-
-
-def _mean_of(target: Target, scores: Tensor) -> Tensor:
-    if target.kind == "regression":
-        return scores.mean(0)
-    # Compute with logarithms, which stay accurate for probabilities near 1.
-    if target.kind == "multiclass":
-        return functional.log_softmax(scores, -1).logsumexp(0) - math.log(len(scores))
-    ones, zeros = (functional.logsigmoid(some).logsumexp(0) for some in (scores, -scores))
-    return ones - zeros

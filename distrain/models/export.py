@@ -27,8 +27,9 @@ from distrain.errors import InputError, ModelError
 from distrain.jobs.spec.tasks import INPUT_NAMES
 from distrain.loader.batch import Batch, Ragged
 from distrain.models.blocks.block import ParallelBlock
-from distrain.models.click_model import ClickModel, Ensemble, mean_scores
+from distrain.models.click_model import ClickModel, Ensemble
 from distrain.models.exported_tables import TablePart, lookups_of, row_places
+from distrain.models.heads.scores import mean_scores
 from distrain.models.heads.targets import Target, output_names
 from distrain.models.quantised import TableForm
 from distrain.models.saved_model import SavedModel

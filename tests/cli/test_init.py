@@ -10,6 +10,7 @@ from distrain.cli.training.init import command
 from distrain.errors import OutputError, SpecError
 from distrain.jobs.spec import load_spec, parse_spec
 from distrain.jobs.spec.fit_to_table import TableFacts
+from distrain.jobs.spec.models.kinds import MlpSpec
 from distrain.jobs.spec.presets import MODELS, PRESETS, job_for
 from distrain.jobs.spec.training import batch_for
 from distrain.jobs.states import JobState
@@ -93,6 +94,21 @@ def test_a_table_that_is_read_once_gets_twice_as_many_steps(
     train = parse_spec(job_for("mlp", "data", schema, table)).train
     assert (train.epochs == 1) == passes_once
     assert train.global_batch_size == batch_for(table.rows) // (2 if passes_once else 1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "cardinality", "members"), [(9_000, 90, 8), (20_000, 90, 1), (9_000, 9_000, 1)]
+)
+@pytest.mark.parametrize(("numbers", "pieces"), [(1, 12), (80, 12), (81, 0)])
+def test_small_tables_get_members_and_wide_ones_no_pieces(
+    rows: int, cardinality: int, members: int, numbers: int, pieces: int
+) -> None:
+    ids = ColumnSchema("user", "int32", ("categorical",), cardinality)
+    prices = (ColumnSchema(f"price{n}", "float32", ("continuous",)) for n in range(numbers))
+    schema = Schema((*SCHEMA.select(["label"]), ids, *prices))
+    model = parse_spec(job_for("mlp", "data", schema, TableFacts(rows, True))).model
+    assert isinstance(model, MlpSpec)
+    assert (model.members, model.number_pieces) == (members, pieces)
 
 
 @pytest.mark.parametrize(("cardinality", "passes_once"), [(10_000, True), (1_000, False)])

@@ -44,7 +44,22 @@ wrong class costs as much as hundreds of correct ones. Test log loss of three sp
 """
 
 _PIECES = 12
+_MOST_ENCODED = 80
+"""Of at most this many continuous columns, `_PIECES` are encoded; of more, they are mostly noise.
+
+Test AUC of a table with 200 continuous columns, of which 6 matter, with `_MEMBERS`, two splits:
+0.794 and 0.766 with pieces, 0.854 and 0.831 without.
+"""
+
 _DROPOUT = 0.2
+
+_MEMBERS = 8
+_MOST_ROWS_OF_MEMBERS = 10_000
+"""Tables of at most this size get `_MEMBERS` members, if the model has any.
+
+A step then takes several times as long. Larger tables were not measured.
+"""
+
 _MANY_ROWS = 10_000_000
 """The minimum number of rows of a large table.
 
@@ -173,8 +188,11 @@ def fit_to(
     if table.rows < _MANY_ROWS:
         train["ema"] = 0.99
     # Cross layers multiply the many pieces of numbers, so that losses begin in the hundreds.
-    numbers = bool(schema.continuous) and "cross_depth" not in options
+    numbers = 0 < len(schema.continuous) <= _MOST_ENCODED and "cross_depth" not in options
     _fit_layers(document["model"], options, numbers=numbers, often=epochs > 1)
+    few_rows = epochs > 1 and table.rows <= _MOST_ROWS_OF_MEMBERS
+    if few_rows and "members" in options:
+        document["model"]["members"] = _MEMBERS
     of_kind = _OF_RETRIEVAL if retrieves else _OF_KIND
     for section, wanted in of_kind.get(kind, {}).items():
         document[section] |= wanted

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from distrain.errors import ModelError
 from distrain.loader.batch import Batch
 from distrain.models.blocks.block import Block
+from distrain.models.heads.members import MemberTask
 from distrain.models.heads.targets import Target
 from distrain.models.heads.tasks import BinaryClassificationTask, Task
 from distrain.models.shapes import Branches, Flat, Shape, Value
@@ -224,6 +225,8 @@ def name_by_task(task: Task, name: str) -> str:
     prefix, mark, rest = name.partition(".task.")
     if not mark or prefix not in ("dense", "dense_optimizer"):
         return name
+    if isinstance(task, MemberTask):
+        return name_by_task(task.task, f"{prefix}.task.{rest.removeprefix('task.')}")
     if not isinstance(task, MultiTask):
         return f"{prefix}.task.tasks.{task.name}.{rest}"
     parts = rest.split(".")

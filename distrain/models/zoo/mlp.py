@@ -4,6 +4,7 @@ from distrain.jobs.spec.models.kinds import MlpSpec, TabularSpec
 from distrain.models.blocks.block import Block, ParallelBlock
 from distrain.models.blocks.filter import ContinuousFeatures, Filter
 from distrain.models.blocks.layers import Dropout
+from distrain.models.blocks.members import MemberMLP
 from distrain.models.blocks.mlp import FASTAI_ORDER, MLPBlock
 from distrain.models.blueprint import Blueprint, ModelContext
 from distrain.models.heads.tasks import BinaryClassificationTask
@@ -14,10 +15,11 @@ def mlp(given: ModelContext, spec: MlpSpec) -> Blueprint:
 
     With `hidden: [128, 128, 128]` it is the network of NVTabular's "Training with TensorFlow"
     notebook, without the final sigmoid, which is part of the loss. Without hidden layers it is a
-    logistic regression.
+    logistic regression. With several members, see `MemberMLP`, it predicts the mean of theirs.
     """
     inputs = given.inputs(spec.embedding_dim)
-    body = MLPBlock(spec.hidden, dropout=spec.dropout)
+    layers = MLPBlock(spec.hidden, dropout=spec.dropout)
+    body = layers if spec.members == 1 else MemberMLP(layers, spec.members)
     return Blueprint(inputs, body, given.task)
 
 

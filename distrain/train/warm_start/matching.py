@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from distrain.models.embeddings.columns import TableColumn, TablePlace, table_places
+from distrain.models.heads.members import MemberTask
 from distrain.models.heads.multitask import MultiTask, name_by_task
 from distrain.models.heads.tasks import Task
 from distrain.train.data.vocabularies import Vocabularies, VocabularyFile
@@ -55,13 +56,15 @@ class Match:
 def match(source: Side, target: Side) -> Match:
     """Match tables by column and vocabulary, dense tensors by name and shape.
 
-    If one of the models has several tasks, the tensors of tasks are matched by task name. Optimizer
-    state is not matched for parameters that keep their initial values. Exception: the optimizer
-    holds all dense parameters in one vector, so they get the count of steps of the matched ones.
+    If one of the models has several tasks or members, the tensors of tasks are matched by task
+    name. Optimizer state is not matched for parameters that keep their initial values. Exception:
+    the optimizer holds all dense parameters in one vector, so they get the count of steps of the
+    matched ones.
     """
     found = Match()
     _match_tables(source, target, found)
-    has_several = any(isinstance(side.task, MultiTask) for side in (source, target))
+    wrappers = (MultiTask, MemberTask)
+    has_several = any(isinstance(side.task, wrappers) for side in (source, target))
     old, new = (_names(side, has_several) for side in (source, target))
     unmatched: set[str] = set()
     for name in sorted({*old, *new}):

@@ -63,6 +63,7 @@ LISTS = [
 SCHEMAS = {"flat": Schema(tuple(FLAT)), "lists": Schema(tuple(LISTS))}
 SPECS = {
     "mlp": MlpSpec(embedding_dim=None, hidden=(8,)),
+    "mlp, members": MlpSpec(hidden=(8,), members=3),
     "tabular": TabularSpec(hidden=(8, 6), dropout=0.5, embedding_dropout=0.5),
     "tabular, one logit": TabularSpec(hidden=(8,), outputs=1),
     "dlrm": DlrmSpec(embedding_dim=4, bottom=(5,), top=(6,)),

@@ -32,6 +32,6 @@ def test_init_gives_cross_models_numbers_without_pieces() -> None:
     schema = Schema((label, user, ColumnSchema("price", "float32", (Tags.CONTINUOUS,))))
     pieces = {
         kind: job_for(kind, "data", schema, TableFacts(10_000, True))["model"].get("number_pieces")
-        for kind in ("mlp", "dcn_v2", "gdcn")
+        for kind in ("tabular", "dcn_v2", "gdcn")
     }
-    assert pieces == {"mlp": 12, "dcn_v2": None, "gdcn": None}
+    assert pieces == {"tabular": 12, "dcn_v2": None, "gdcn": None}

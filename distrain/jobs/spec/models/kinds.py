@@ -82,6 +82,12 @@ class MlpSpec(Section):
     hidden: Widths = Field((128, 128, 128), description="The widths of the MLP's hidden layers.")
     dropout: HiddenDropout = 0.0
     number_pieces: Pieces = 0
+    members: PositiveInt = Field(
+        1,
+        description="The number of members, which share the layers and differ by factors of their "
+        "inputs and outputs (TabM-mini, arXiv:2410.24210). The prediction is the mean of theirs. A "
+        "step computes the layers once per member.",
+    )
     tasks: Tasks = Field({})
     sharing: Sharing = None
 
