@@ -21,8 +21,9 @@ from distrain.jobs.spec.tasks import TaskSpec
 from distrain.launch.reporting import LoggedProgress
 from distrain.launch.seeds import train_seeds
 from distrain.models import build_model, load_model
-from distrain.models.click_model import Ensemble, mean_scores
+from distrain.models.click_model import Ensemble
 from distrain.models.heads import Target
+from distrain.models.heads.scores import mean_scores
 from distrain.models.saved_model import read_description, save_model
 from distrain.schema import Schema, criteo_schema
 
