@@ -139,7 +139,7 @@ def sampled(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Sample:
             found = found.append_column(name, pa.nulls(found.num_rows))
         tables.append(found.select(list(first.columns)))
         origins.append(Origin(file.path, "line" if file.is_text else _ROW, rows.numbers))
-    table = _joined(tables).combine_chunks()
+    table = _joined(chosen, tables).combine_chunks()
     if not table.num_rows:
         names = join_names(list(first.columns), SHOWN_COLUMNS)
         where = {"file": first.path, "columns here": names, **bad_lines.where}
@@ -167,14 +167,33 @@ def _dictionaries_in(path: str) -> frozenset[str]:
     return frozenset(field.name for field in schema if pa.types.is_dictionary(field.type))
 
 
-def _joined(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return the rows of all tables as one table.
+def _joined(files: Sequence[InputFile], tables: Sequence[pa.Table]) -> pa.Table:
+    """Return the rows of all tables as one table; `tables` has one for each file.
 
-    Raises `DataError` if a column has types in two tables that have no common type.
+    Raises `DataError` if a column has types in two files that have no common type.
     """
     try:
         return pa.concat_tables(tables, promote_options="permissive")
     except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
+        earlier: dict[str, tuple[pa.Field, str]] = {}
+        for file, table in zip(files, tables, strict=True):
+            for field in table.schema:
+                before, path = earlier.setdefault(field.name, (field, file.path))
+                if pa.types.is_null(before.type):
+                    earlier[field.name] = (field, file.path)
+                types = [pa.schema([one]) for one in (before, field)]
+                try:
+                    pa.unify_schemas(types, promote_options="permissive")
+                except (pa.ArrowTypeError, pa.ArrowInvalid):
+                    raise DataError(
+                        "the column has other types in other files",
+                        where={
+                            "column": field.name,
+                            "file": f"{file.path} ({field.type})",
+                            "earlier file": f"{path} ({before.type})",
+                        },
+                        hint="Write all files with one type, or use files of one table only.",
+                    ) from None
         raise DataError(f"the files cannot be read as one table: {error}") from None
 
 
@@ -415,7 +434,7 @@ def _whole_columns(
     for file in files:
         with readable_parquet(file.path) as parquet:
             parts.append(parquet.read(held))
-    table = _joined(parts)
+    table = _joined(files, parts)
     sizes = zip(files, parts, strict=True)
     origins = tuple(Origin(file.path, _ROW, np.arange(part.num_rows)) for file, part in sizes)
     return {name: _flat(table[name]) for name in held}, origins
