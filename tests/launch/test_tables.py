@@ -320,7 +320,7 @@ def test_bad_lines_stop_or_are_dropped_up_to_a_share(table, tmp_path):
 
 def test_rows_left_out_and_warnings_are_repeated_when_prepared_rows_are_used_again(table, tmp_path):
     unlabelled = np.arange(ROWS) % 20 == 0
-    last = np.arange(ROWS) >= ROWS - 180
+    last = np.arange(ROWS) >= ROWS - 240
     rows = table.assign(bought=table["bought"].mask(last, "no").mask(unlabelled))
     request = TableRequest(rows, tmp_path, UserChoices(("bought",), valid=180))
     first, again = (job_of_table(request, print) for _ in range(2))
