@@ -6,6 +6,7 @@ from dataclasses import replace
 from distrain.jobs.spec.models.kinds import ModelSpec
 from distrain.jobs.spec.tasks import TaskSpec
 from distrain.models.blocks.filter import PiecewiseLinear
+from distrain.models.blocks.members import MemberMLP
 from distrain.models.blueprint import Blueprint, ModelContext, TableFactory
 from distrain.models.click_model import ClickModel
 from distrain.models.embeddings.collection import EmbeddingCollection
@@ -56,7 +57,7 @@ def blueprint_of(
     head = named_head(schema, tasks, spec.sharing) if hasattr(spec, "sharing") else None
     blueprint = MODELS[spec.kind](ModelContext(schema, combiners or {}, head), spec)
     _name(blueprint.task, schema, tasks)
-    if getattr(spec, "members", 1) > 1:
+    if isinstance(blueprint.body, MemberMLP):
         blueprint = replace(blueprint, task=MemberTask(blueprint.task))
     pieces = getattr(spec, "number_pieces", 0)
     if pieces and blueprint.inputs.shape.continuous:

@@ -10,7 +10,7 @@ from distrain.errors import ModelError
 from distrain.loader.batch import Batch, Ragged
 from distrain.models.blocks.block import Block
 from distrain.models.embeddings.collection import EmbeddingCollection
-from distrain.models.heads.scores import mean_scores
+from distrain.models.heads.scores import mean_scores, one_against_rest
 from distrain.models.heads.tasks import Task
 from distrain.models.inputs import InputBlock
 from distrain.models.shapes import EventLists, Events, EventValues, Features
@@ -187,7 +187,7 @@ class Ensemble(ClickModel):
         return self.members[0].task
 
     def forward(self, batch: Batch) -> Tensor:
-        return self.scores(batch)[0]
+        return one_against_rest(self.scores(batch)[0])
 
     def scores(self, batch: Batch) -> tuple[Tensor, ...]:
         return mean_scores(self.task.targets, [one.scores(batch) for one in self.members])

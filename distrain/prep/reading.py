@@ -333,8 +333,8 @@ def _check_hashes(features: FeatureConfig, hashes: frozenset[int]) -> None:
         raise DataError(
             f"a split by hash needs {FEWEST_HASHED} different values or more",
             where={"column": split.column, "different values": len(hashes)},
-            hint="Their rows could not be divided by share: set split to another column, or to "
-            "{by: fraction, last: 0.1}.",
+            hint="With fewer values the share of rows would depend on chance: set split to another "
+            "column, or to {by: fraction, last: 0.1}.",
         )
 
 

@@ -20,7 +20,7 @@ from distrain.jobs.devices import cpu_model
 from distrain.jobs.reasons import LEFT_OFF
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.job import JobSpec
-from distrain.jobs.spec.load import dump_yaml, parse_stored_spec, parse_yaml
+from distrain.jobs.spec.load import dump_yaml, parse_spec, parse_stored_spec, parse_yaml
 from distrain.jobs.states import JobState
 from distrain.runs.attempts import read_records
 from distrain.runs.run_folder import NotInRun
@@ -108,15 +108,20 @@ def check_job(run: RunFile, job_id: str, paths: RunPaths) -> None:
         )
 
 
-def read_run_and_spec(root: Path, overrides: Sequence[str] = ()) -> tuple[RunFile, JobSpec]:
+def read_run_and_spec(
+    root: Path, overrides: Sequence[str] = (), *, to_train: bool = False
+) -> tuple[RunFile, JobSpec]:
     """Return the `run.json` and the spec of a run folder; overrides are `SECTION.FIELD=VALUE`.
+
+    `to_train`: whether the run will continue, so that removed fields of the spec are errors.
 
     Raises `InputError` if the directory holds no readable run, `SpecError` if the spec or an
     override is invalid.
     """
     paths = RunPaths(root)
     run = read_run_file(paths)
-    return run, parse_stored_spec(_read(paths.spec, parse_yaml), overrides)
+    parse = parse_spec if to_train else parse_stored_spec
+    return run, parse(_read(paths.spec, parse_yaml), overrides)
 
 
 _RUN_FILE = TypeAdapter(RunFile)

@@ -2,6 +2,7 @@
 
 import shutil
 import tarfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from distrain.errors import DataError, SpecError
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.load import load_spec, parse_yaml
 from distrain.jobs.spec.resuming import different_fields
+from distrain.launch.resuming import find_run
 from distrain.prep import Workflow
 from distrain.runs.attempts import read_records
 from distrain.runs.run_file import read_summary
@@ -95,8 +97,9 @@ def test_runs_on_raw_rows_are_reported_and_do_not_continue(earlier, tmp_path):
         spec = tmp_path / name / "spec.yaml"
         spec.write_text(spec.read_text().replace("workflow: null", "workflow: /w"))
         run("report", tmp_path / name)
-        with pytest.raises(SpecError, match="removed"):
-            load_spec(spec)
+        for read in (partial(load_spec, spec), partial(find_run, tmp_path / name, ())):
+            with pytest.raises(SpecError, match="removed"):
+                read()
     run("compare", tmp_path / "half", tmp_path / "whole")
     with pytest.raises(SpecError):
         different_fields(parse_yaml(spec.read_text()), load_spec(earlier / "whole" / "spec.yaml"))

@@ -14,7 +14,7 @@ _COMMENTS = {
     "model.embedding_dim": "the number of learnt values per category",
     "model.hidden": "widths of the hidden layers; wider ones learn more and take longer",
     "model.dropout": "a higher rate reduces overfitting on small tables",
-    "model.members": "networks that share the layers; with 1, a step is several times faster",
+    "model.members": "several make an ensemble in one network, and steps several times as long",
     "train.global_batch_size": "rows of a step, over all ranks together",
     "train.epochs": "passes over the training rows",
     "train.early_stopping": "stops after `patience` validations without improvement",
@@ -41,7 +41,7 @@ def short_yaml(spec: JobSpec) -> str:
       embedding_dim: 16  # the number of learnt values per category
       hidden: [128, 128, 128]  # widths of the hidden layers; wider ones learn more and take longer
       dropout: 0.5  # a higher rate reduces overfitting on small tables
-      members: 1  # networks that share the layers; with 1, a step is several times faster
+      members: 1  # several make an ensemble in one network, and steps several times as long
     """
     head = "# `distrain init --full` writes every field; docs/spec.md explains each.\n"
     return head + "\n".join(_lines(spec, "", "")) + "\n"

@@ -38,6 +38,7 @@ from distrain.models.blocks.layers import (
     L2Norm as L2Norm,
     LogitsTemperatureScaler as LogitsTemperatureScaler,
 )
+from distrain.models.blocks.members import MemberMLP as MemberMLP
 from distrain.models.blocks.mixtures import MMoEBlock as MMoEBlock, PLEBlock as PLEBlock
 from distrain.models.blocks.mlp import MLPBlock as MLPBlock
 from distrain.models.blocks.transformers import (

@@ -13,9 +13,9 @@ class MemberMLP(Block):
 
     A member multiplies each input value by its own factor, and each output value by another one.
     All factors are learnt. Those of the inputs begin as random numbers from the normal
-    distribution, those of the outputs as 1. With the head of `MemberTask`, this is the TabM-mini of
-    Gorishniy et al. (arXiv:2410.24210, section 3.3), where each member has a head instead of output
-    factors.
+    distribution, those of the outputs as 1. With the shared head of `MemberTask`, this is a variant
+    of TabM-mini (Gorishniy et al., arXiv:2410.24210, section 3.3), in which members have no factors
+    of outputs, but heads of their own.
 
     Shape:
         any flat shape to `[rows, members, widths[-1]]`.

@@ -1,5 +1,6 @@
 """Tasks of a model: the last block of a network, its loss and its scores."""
 
+from distrain.models.heads.members import MemberTask as MemberTask
 from distrain.models.heads.multitask import ESMMTask as ESMMTask, MultiTask as MultiTask
 from distrain.models.heads.retrieval import ItemRetrievalTask as ItemRetrievalTask
 from distrain.models.heads.targets import Candidates as Candidates, Target as Target

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from distrain.loader.batch import Batch
-from distrain.models.heads.scores import mean_scores
+from distrain.models.heads.scores import mean_scores, one_against_rest
 from distrain.models.heads.targets import Target
 from distrain.models.heads.tasks import Task
 from distrain.models.shapes import Flat, Shape, Value, stacked, vectors_of
@@ -31,6 +31,7 @@ class MemberTask(Task):
     def build(self, input_shape: Shape) -> Shape:
         vectors = vectors_of(input_shape, self.label)
         self.members = vectors.count
+        self._targets = self.task.targets  # torch.compile cannot read a property here
         self.outputs = self.task.attach(Flat(vectors.dim, vectors.made_by)).width
         return Flat(self.members * self.outputs)
 
@@ -54,11 +55,11 @@ class MemberTask(Task):
         return self.task.weight_sums(batch)
 
     def logits(self, output: Tensor) -> Tensor:
-        return self.scores(output)[0]
+        return one_against_rest(self.scores(output)[0])
 
     def scores(self, output: Tensor) -> tuple[Tensor, ...]:
         scores = [self.task.scores(one) for one in self._by_member(output)]
-        return mean_scores(self.targets, scores)
+        return mean_scores(self._targets, scores)
 
     def _by_member(self, output: Tensor) -> Sequence[Tensor]:
         parts = output.view(output.shape[0], self.members, self.outputs).unbind(1)

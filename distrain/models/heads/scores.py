@@ -10,6 +10,17 @@ from torch.nn import functional
 from distrain.models.heads.targets import Target
 
 
+def one_against_rest(scores: Tensor) -> Tensor:
+    """Return `scores` `[rows]`, or of `[rows, classes]` the logit of class 1 against all others.
+
+    With z the logits of a row's classes, it is z_1 - log(sum over the other classes of exp z_j).
+    """
+    if scores.dim() == 1:
+        return scores
+    others = torch.cat([scores[:, :1], scores[:, 2:]], dim=1)
+    return scores[:, 1] - others.logsumexp(1)
+
+
 def mean_scores(
     targets: Sequence[Target], of_members: Sequence[Sequence[Tensor]]
 ) -> tuple[Tensor, ...]:

@@ -15,6 +15,7 @@ from distrain.jobs.spec.training import JUDGING_METRICS, ValidationMetric
 from distrain.loader.batch import Batch
 from distrain.models.blocks.block import Block, Chain
 from distrain.models.blocks.functional import linear_over
+from distrain.models.heads.scores import one_against_rest
 from distrain.models.heads.targets import Candidates, Target, label_of, weight_of
 from distrain.models.shapes import Flat, Shape, Value, flat, flat_parts, some_width
 
@@ -324,8 +325,7 @@ class MulticlassTask(LabelTask):
         )
 
     def logits(self, output: Tensor) -> Tensor:
-        others = torch.cat([output[:, :1], output[:, 2:]], dim=1)
-        return output[:, 1] - others.logsumexp(1)
+        return one_against_rest(output)
 
     def scores(self, output: Tensor) -> tuple[Tensor, ...]:
         return (output,)

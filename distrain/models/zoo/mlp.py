@@ -14,12 +14,14 @@ def mlp(given: ModelContext, spec: MlpSpec) -> Blueprint:
     """Build hidden layers with ReLU over all embeddings and continuous values, and one logit.
 
     With `hidden: [128, 128, 128]` it is the network of NVTabular's "Training with TensorFlow"
-    notebook, without the final sigmoid, which is part of the loss. Without hidden layers it is a
-    logistic regression. With several members, see `MemberMLP`, it predicts the mean of theirs.
+    notebook, without the final sigmoid, which is part of the loss. With several members, see
+    `MemberMLP`, it predicts the mean of theirs. Without hidden layers it is a logistic regression,
+    and has no members.
     """
     inputs = given.inputs(spec.embedding_dim)
     layers = MLPBlock(spec.hidden, dropout=spec.dropout)
-    body = layers if spec.members == 1 else MemberMLP(layers, spec.members)
+    has_members = spec.members > 1 and spec.hidden
+    body = MemberMLP(layers, spec.members) if has_members else layers
     return Blueprint(inputs, body, given.task)
 
 

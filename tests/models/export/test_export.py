@@ -80,7 +80,7 @@ SPECS = {
 
 
 # The others' blocks are in these. Writing ONNX and compiling take 7 s of a core each.
-OFTEN = ("dlrm_cross", "two_tower")
+OFTEN = ("dlrm_cross", "two_tower", "mlp, members")
 EACH_BLOCK = [
     pytest.param(SPECS[kind], marks=() if kind in OFTEN else pytest.mark.release, id=kind)
     for kind in ("tabular", "dcn", "dcn_v2, low rank", "deepfm", "wide_deep", "ncf", *OFTEN)

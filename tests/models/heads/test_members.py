@@ -12,7 +12,7 @@ from distrain.models import build_model
 from distrain.models.blocks.members import MemberMLP
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.models.heads.members import MemberTask
-from distrain.models.heads.scores import mean_scores
+from distrain.models.heads.scores import mean_scores, one_against_rest
 from distrain.models.heads.tasks import BinaryClassificationTask, MulticlassTask, RegressionTask
 from distrain.models.saved_model import load_model, save_model
 from distrain.models.shapes import Flat, Vectors
@@ -45,7 +45,8 @@ def test_the_whole_is_the_mean_of_members_computed_alone(kind, rows, batch, atta
     torch.testing.assert_close(task.losses(output, labels).sum(), sum(losses) / 3)
     expected = mean_scores(task.targets, [task.task.scores(one) for one in alone])
     torch.testing.assert_close(task.scores(output), expected)
-    torch.testing.assert_close(task.logits(output), expected[0])
+    torch.testing.assert_close(task.logits(output), one_against_rest(expected[0]))
+    assert task.logits(output).shape == (rows,)
     assert task.targets == task.task.targets
 
 

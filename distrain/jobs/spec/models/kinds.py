@@ -85,8 +85,8 @@ class MlpSpec(Section):
     members: PositiveInt = Field(
         1,
         description="The number of members, which share the layers and differ by factors of their "
-        "inputs and outputs (TabM-mini, arXiv:2410.24210). The prediction is the mean of theirs. A "
-        "step computes the layers once per member.",
+        "inputs and outputs (a variant of TabM-mini, arXiv:2410.24210). The prediction is the mean "
+        "of theirs. A step computes the layers once per member.",
     )
     tasks: Tasks = Field({})
     sharing: Sharing = None
