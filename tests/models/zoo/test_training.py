@@ -35,6 +35,7 @@ SPECS = [
     FinalMlpSpec(embedding_dim=4, gates=(8,), first=(16,), second=(16,), dropout=0.1),
     GdcnSpec(embedding_dim=None, hidden=(16,)),
     MlpSpec(embedding_dim=None, hidden=(16,)),
+    MlpSpec(embedding_dim=4, hidden=(16,), members=3),
     MaskNetSpec(embedding_dim=4, masks=(16, 8), hidden=(16,), dropout=0.1),
     TabularSpec(hidden=(16, 8), dropout=0.1, embedding_dropout=0.1),
     WideDeepSpec(embedding_dim=4, hidden=(16,), crosses=CROSSES),
@@ -42,7 +43,7 @@ SPECS = [
 ]
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.kind)
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: f"{spec.kind}{getattr(spec, 'members', '')}")
 def test_it_learns_by_heart_and_is_saved_as_it_is(schema_and_batch, spec, tmp_path):
     schema, batch = schema_and_batch(5, 3, 200)
     model = build_model(schema, spec, seed=0).train()
@@ -71,7 +72,7 @@ def test_it_learns_by_heart_and_is_saved_as_it_is(schema_and_batch, spec, tmp_pa
 
 
 @pytest.mark.parametrize("rows", [0, 1])
-@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.kind)
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: f"{spec.kind}{getattr(spec, 'members', '')}")
 def test_a_step_of_no_row_or_one_keeps_all_finite(schema_and_batch, spec, rows):
     schema, batch = schema_and_batch(5, 3, rows)
     model = build_model(schema, spec, seed=0).train()
