@@ -338,7 +338,10 @@ def _job(data: Path, request: TableRequest, say: Callable[[str], object]) -> dic
     """Return the job spec for the prepared rows in `data`."""
     changes_model = request.replaces_model or sets_section(request.overrides, "model")
     may_be_linear = not (request.model or changes_model)
-    document = new_job(data, request.kind, say, may_be_linear=may_be_linear)
+    # Options of one kind of model would be unknown to another one that an override names.
+    kind = set_values(request.overrides, "model").get("kind")
+    kind = kind if kind in MODELS else request.kind
+    document = new_job(data, kind, say, may_be_linear=may_be_linear)
     if isinstance(request.model, Mapping):
         document["model"] |= request.model
     if request.scheduler is None:
