@@ -50,11 +50,14 @@ class RunFolders:
     def finish(self, job: Job, view: JobView) -> None:
         """Write the summary of a job that no scheduler has; failures are logged, not raised.
 
-        It is not written if the run folder is a symbolic link.
+        It is not written if the run folder, or a folder between it and the run root, is a symbolic
+        link.
         """
         paths = paths_of(job.run_dir)
 
         def write() -> None:
+            if not paths.store:
+                folders_inside(paths.root, self._settings.run_root(job.cluster))
             with store_errors(job.run_dir):
                 finish_run(
                     paths, view, job.first_attempt, lambda paths: open_run_folder(paths.place)
@@ -93,16 +96,25 @@ def make_folder(root: Path, run_root: Path) -> None:
     with translated_errors(root):
         run_root.mkdir(parents=True, exist_ok=True)
         mode = run_root.stat().st_mode & 0o7777
-        inside = root.relative_to(run_root).parts if root.is_relative_to(run_root) else ()
-        for depth in range(1, len(inside) + 1):
-            folder = run_root.joinpath(*inside[:depth])
-            if folder.is_symlink():
-                raise OutputError(
-                    "a part of the path is a symbolic link",
-                    where={"path": str(folder)},
-                    hint="Remove it: run folders must be inside the cluster's run_root.",
-                )
+        for folder in folders_inside(root, run_root):
             with suppress(FileExistsError):
                 folder.mkdir()
                 folder.chmod(mode)  # independent of the umask
         root.mkdir(parents=True, exist_ok=True)
+
+
+def folders_inside(root: Path, run_root: Path) -> list[Path]:
+    """Return the folders below the run root on the way to a run folder, and the run folder itself.
+
+    The result is empty for a run folder elsewhere. Raises OutputError if one is a symbolic link.
+    """
+    inside = root.relative_to(run_root).parts if root.is_relative_to(run_root) else ()
+    folders = [run_root.joinpath(*inside[:depth]) for depth in range(1, len(inside) + 1)]
+    for folder in folders:
+        if folder.is_symlink():
+            raise OutputError(
+                "a part of the path is a symbolic link",
+                where={"path": str(folder)},
+                hint="Remove it: run folders must be inside the cluster's run_root.",
+            )
+    return folders

@@ -47,8 +47,13 @@ def test_a_job_that_no_scheduler_has_is_summed_up_from_its_records(tmp_path: Pat
     )  # fmt: skip
     gone = replace(job, run_dir=str(tmp_path / "gone"))
     world.finish(gone, refused(gone, "CoordinatorLost", "it went away", 9.0))
-    (tmp_path / "link").symlink_to(job.run_dir)
-    for foreign in (replace(job, run_dir=str(tmp_path / "link")), replace(job, id="other")):
+    run = Path(job.run_dir)
+    (tmp_path / "link").symlink_to(run)
+    (tmp_path / "parent").symlink_to(run.parent)
+    linked = [tmp_path / "link", tmp_path / "parent" / run.name]
+    for foreign in (
+        *(replace(job, run_dir=str(one)) for one in linked), replace(job, id="other")
+    ):  # fmt: skip
         world.finish(foreign, refused(foreign, "CoordinatorLost", "not its run", 9.0))
     assert read_summary(RunPaths(Path(job.run_dir))) == summary
 
