@@ -31,7 +31,8 @@ PUBLIC = {
         "Aggregate BatchNorm BilinearFusion Block CausalTransformer Chain CompressedInteraction "
         "ContinuousFeatures CrossBlock DLRMBlock Dice DotProductInteraction Dropout EventBlock "
         "FMBlock FeatureGate FieldAttention FieldVectors Filter HSTUBlock HashedCross L2Norm "
-        "LogitsTemperatureScaler MLPBlock MMoEBlock MaskNetBlock PLEBlock ParallelBlock "
+        "LogitsTemperatureScaler MLPBlock MMoEBlock MaskNetBlock MemberMLP PLEBlock "
+        "ParallelBlock "
         "PiecewiseLinear TargetAttention TargetTransformer"
     ),
     "distrain.models.embeddings": (
@@ -39,7 +40,7 @@ PUBLIC = {
     ),
     "distrain.models.heads": (
         "BinaryClassificationTask Candidates DotProductTask ESMMTask ItemRetrievalTask "
-        "MultiTask MulticlassTask RegressionTask Target Task"
+        "MemberTask MultiTask MulticlassTask RegressionTask Target Task"
     ),
     "distrain.prep": (
         "Bucketize Categorify Clip ColumnGroup ColumnSpec CountEncode FeatureConfig FillMissing "
