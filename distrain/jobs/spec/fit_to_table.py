@@ -187,10 +187,10 @@ def fit_to(
     train["optimizer"] = dict(_ONCE if epochs == 1 else _OFTEN)
     if table.rows < _MANY_ROWS:
         train["ema"] = 0.99
-    # Cross layers multiply the many pieces of numbers, so that losses begin in the hundreds.
     is_small = table.rows <= _MOST_ROWS_OF_MEMBERS
-    most = _MOST_ENCODED if is_small else len(schema.continuous)
-    numbers = 0 < len(schema.continuous) <= most and "cross_depth" not in options
+    is_noisy = is_small and len(schema.continuous) > _MOST_ENCODED
+    # Cross layers multiply the many pieces of numbers, so that losses begin in the hundreds.
+    numbers = bool(schema.continuous) and not is_noisy and "cross_depth" not in options
     _fit_layers(document["model"], options, numbers=numbers, often=epochs > 1)
     if is_small and epochs > 1 and "members" in options:
         document["model"]["members"] = _MEMBERS

@@ -45,7 +45,7 @@ class MemberTask(Task):
         return self.task.targets
 
     def loss(self, output: Tensor, batch: Batch) -> Tensor:
-        return torch.stack([self.task.loss(one, batch) for one in self._by_member(output)]).mean()
+        return self.losses(output, batch).sum()
 
     def losses(self, output: Tensor, batch: Batch) -> Tensor:
         losses = [self.task.losses(one, batch) for one in self._by_member(output)]
