@@ -73,7 +73,7 @@ def find_run(
     override trains it longer and the run has no refit.
     """
     paths = RunPaths(root)
-    run, spec = read_run_and_spec(root, overrides, to_train=True)
+    run, spec = read_run_and_spec(root, overrides)
     summary = read_summary(paths) or {}
     longer = any(word.startswith(_LONGER) for word in overrides)
     if is_success(summary) and (spec.train.refit or not longer):

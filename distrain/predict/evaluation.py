@@ -160,16 +160,8 @@ def _order(weighted: dict[str, bool], _: RowsOfPiece, scored: Scored) -> dict[st
     return counted
 
 
-def check_group(dataset: Dataset, column: str) -> None:
-    """Raise a `DataError` if rows cannot be grouped by a column.
-
-    Reads only footers. The conditions are those of `evaluate_groups`.
-    """
-    _type_of_group(dataset, column)
-
-
-def _type_of_group(dataset: Dataset, column: str) -> pa.DataType:
-    """Return a column's type, into which its values fit in all files.
+def type_of_group(dataset: Dataset, column: str) -> pa.DataType:
+    """Return a column's type, into which its values fit in all files; reads only footers.
 
     Raises a `DataError` if rows cannot be grouped by the column (see `evaluate_groups`).
     """
@@ -191,7 +183,7 @@ def evaluate_groups(scorer: Scorer, column: str, on_progress: OnProgress | None 
             cannot be compared with those of another file. Errors of `evaluate_saved`, too.
         ModelError: The model has no binary target, or a logit is not finite.
     """
-    schema = pa.schema([(column, _type_of_group(scorer.dataset, column))])
+    schema = pa.schema([(column, type_of_group(scorer.dataset, column))])
     on_rows = _rows_counter(scorer.dataset, "grouping", on_progress)
     states = dict(scorer.states(partial(_with_values, schema), on_rows))
     values, rows = zip(*(states.pop(place) for place in sorted(states)), strict=True)

@@ -66,7 +66,7 @@ class ColumnStatistics:
         }
 
 
-def seen_in(workflow: Workflow, written: pa.Table, beside: Sequence[str] = ()) -> ColumnStatistics:
+def seen_in(workflow: Workflow, written: pa.Table, beside: Sequence[str]) -> ColumnStatistics:
     """Return the statistics of written rows.
 
     `beside` names columns that are not features, such as labels and weights; of these, only float32
@@ -84,12 +84,15 @@ def seen_in(workflow: Workflow, written: pa.Table, beside: Sequence[str] = ()) -
                 continue
             values = _items(written[column])
             if len(values) and not isinstance(last, Normalize):
-                ranges[column] = float(values.min()), float(values.max())
+                ranges[column] = _range(values)
     for column in beside:
         if pa.types.is_float32(written.schema.field(column).type) and written.num_rows:
-            values = _items(written[column])
-            ranges[column] = float(values.min()), float(values.max())
+            ranges[column] = _range(_items(written[column]))
     return ColumnStatistics(unknown, not_missing, ranges)
+
+
+def _range(values: np.ndarray[Any, Any]) -> tuple[float, float]:
+    return float(values.min()), float(values.max())
 
 
 def _items(column: pa.ChunkedArray) -> np.ndarray[Any, Any]:

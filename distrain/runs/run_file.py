@@ -109,19 +109,22 @@ def check_job(run: RunFile, job_id: str, paths: RunPaths) -> None:
 
 
 def read_run_and_spec(
-    root: Path, overrides: Sequence[str] = (), *, to_train: bool = False
+    root: Path, overrides: Sequence[str] | None = None
 ) -> tuple[RunFile, JobSpec]:
-    """Return the `run.json` and the spec of a run folder; overrides are `SECTION.FIELD=VALUE`.
+    """Return the `run.json` and the spec of a run folder.
 
-    `to_train`: whether the run will continue, so that removed fields of the spec are errors.
+    `overrides` are `SECTION.FIELD=VALUE`, for a run that will continue, so that removed fields of
+    the spec are errors; `None` for one that is only read.
 
     Raises `InputError` if the directory holds no readable run, `SpecError` if the spec or an
     override is invalid.
     """
     paths = RunPaths(root)
     run = read_run_file(paths)
-    parse = parse_spec if to_train else parse_stored_spec
-    return run, parse(_read(paths.spec, parse_yaml), overrides)
+    document = _read(paths.spec, parse_yaml)
+    if overrides is None:
+        return run, parse_stored_spec(document)
+    return run, parse_spec(document, overrides)
 
 
 _RUN_FILE = TypeAdapter(RunFile)

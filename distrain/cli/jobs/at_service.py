@@ -58,13 +58,14 @@ class ServiceJobs(ApiJobs):
 
         Raises `WaitTimedOut` if it has not ended within `timeout_s`.
         """
-        printed = [""]
+        printed = ""
 
         def look(job: Job) -> None:
+            nonlocal printed
             line = state_line(job)
-            if not job.is_final and line not in printed[-1:]:  # `print_end` prints the end
-                printed.append(line)
+            if not job.is_final and line != printed:  # `print_end` prints the end
                 print_remark(line)
+                printed = line
 
         return self.client.wait(found.id, timeout_s, look)
 

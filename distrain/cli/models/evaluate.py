@@ -206,7 +206,7 @@ def command(
     import torch
 
     from distrain.predict.drift import column_drift
-    from distrain.predict.evaluation import check_group, evaluate_groups, evaluate_saved
+    from distrain.predict.evaluation import evaluate_groups, evaluate_saved, type_of_group
     from distrain.predict.load_model import open_model
     from distrain.predict.logits import ScorerInProcess
     from distrain.predict.raw_rows import RawOptions, rows_for_model
@@ -220,7 +220,7 @@ def command(
             rows_for_model(folder, saved, data, raw, place.check_raw, progress.show_prep, group)
         )
         if group_column is not None:
-            check_group(dataset, group_column)
+            type_of_group(dataset, group_column)  # its errors, before rows are scored
         _warn_of_seen(folder, saved, dataset, prepared)
         before = (
             None if train is None else _training_rows(stack, folder, saved, train, raw, progress)

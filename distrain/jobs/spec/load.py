@@ -77,7 +77,7 @@ def parse_spec(
     return spec
 
 
-def parse_stored_spec(document: object, overrides: Iterable[str] = ()) -> JobSpec:
+def parse_stored_spec(document: object) -> JobSpec:
     """Make a JobSpec from the spec of a run or a checkpoint, to read what the job wrote.
 
     Unlike `parse_spec`, it also takes a spec of version 0.2.0 that trained on raw rows. Such a job
@@ -89,7 +89,7 @@ def parse_stored_spec(document: object, overrides: Iterable[str] = ()) -> JobSpe
     if isinstance(document, Mapping) and isinstance(data := document.get("data"), Mapping):
         data = {key: value for key, value in data.items() if key != "workflow"}
         document = {**document, "data": data}
-    return parse_spec(document, overrides)
+    return parse_spec(document)
 
 
 def check_overrides(overrides: Iterable[str], kind: str | None = None) -> None:

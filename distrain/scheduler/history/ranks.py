@@ -34,10 +34,6 @@ class Window:
 
     steps: int  # number of steps
     wall_s: float  # wall time of the steps, without validation and checkpoints
-    # `wall_s` without the phase `exchange`, in which a rank also waits for slower ranks. The wall
-    # times of all ranks are equal, so only `own_s` shows which rank is slow
-    own_s: float
-    rows: float | None  # rows of the steps, if the rank reported them
 
 
 @dataclass
@@ -51,7 +47,9 @@ class RankState:
     waiting_for: str = ""  # as in `Heartbeat`
     step: int = 0  # steps taken since the start of the job
     rows_per_s: float | None = None  # in its last report
-    step_time_s: float | None = None  # `Window.own_s` per step in its last report
+    # Wall time of a step in its last report, without the phase `exchange`, in which a rank also
+    # waits for slower ranks. The wall times of all ranks are equal, so only this shows a slow rank.
+    step_time_s: float | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)  # by phase in its last report
     total_seconds: dict[str, float] = field(default_factory=dict)  # by phase in this attempt
     stall_pct: float | None = None
@@ -96,10 +94,9 @@ class RankState:
         if steps <= 0 or wall_s <= 0:
             return None
         rows = event.loader.get("rows")
-        window = Window(steps, wall_s, wall_s - event.seconds.get("exchange", 0.0), rows)
         self.rows_per_s = None if rows is None else rows / wall_s
-        self.step_time_s = window.own_s / steps
-        return window
+        self.step_time_s = (wall_s - event.seconds.get("exchange", 0.0)) / steps
+        return Window(steps, wall_s)
 
     def to_json(self) -> dict[str, Any]:
         inner = ("heard_s", "progress", "progressed_s")

@@ -62,7 +62,8 @@ class JobsPlugin(CoordinatorPlugin):
         try:
             if not _has_routes(scheduler):  # started without the preload
                 _add_routes(scheduler)
-            _show_jobs(scheduler)
+            scheduler.extensions[DOCUMENTS] = api.monitor  # for the dashboard's pages
+            export(api.monitor, _certificate_ends_s(scheduler))  # to Prometheus
             _show_pages(scheduler)
         except Exception:
             log.exception("the scheduler cannot show its jobs")
@@ -99,13 +100,6 @@ def _show_pages(scheduler: Scheduler) -> None:
         add_dashboard_on_request(scheduler, prefix)
     elif not add_pages(scheduler, prefix):
         log.info("the scheduler has no dashboard for the page of its jobs")
-
-
-def _show_jobs(scheduler: Scheduler) -> None:
-    """Give the dashboard's pages access to a scheduler's jobs, and export them to Prometheus."""
-    api: CoordinatorApi = scheduler.extensions[EXTENSION]
-    scheduler.extensions[DOCUMENTS] = api.monitor
-    export(api.monitor, _certificate_ends_s(scheduler))
 
 
 def _certificate_ends_s(scheduler: Scheduler) -> dict[str, float]:

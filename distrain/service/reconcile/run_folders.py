@@ -59,9 +59,7 @@ class RunFolders:
             if not paths.store:
                 folders_inside(paths.root, self._settings.run_root(job.cluster))
             with store_errors(job.run_dir):
-                finish_run(
-                    paths, view, job.first_attempt, lambda paths: open_run_folder(paths.place)
-                )
+                finish_run(paths, view, job.first_attempt, lambda _: open_run_folder(job.run_dir))
 
         try:
             self._within(write, job.run_dir)

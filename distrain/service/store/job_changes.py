@@ -16,7 +16,7 @@ from distrain.service.store.submitting import WITH_WORKERS, put_tags, waiting
 from distrain.service.values import Attempt, Intent, Job, Phase
 
 _jobs = tables.jobs
-NO_TAGS: Mapping[str, str | None] = MappingProxyType({})
+_NO_TAGS: Mapping[str, str | None] = MappingProxyType({})
 
 
 class Changing:
@@ -62,7 +62,7 @@ class Changing:
         self,
         job_id: str,
         priority: int | None = None,
-        tags: Mapping[str, str | None] = NO_TAGS,
+        tags: Mapping[str, str | None] = _NO_TAGS,
         check_tags: Callable[[Mapping[str, str], Mapping[str, str]], object] = lambda *_: None,
     ) -> Job:
         """Change a job's priority, unless it is `None`, and the given tags; return the job.
