@@ -106,7 +106,7 @@ def fit_range(
                 [edge] * len(beyond),
                 transform=axes.get_xaxis_transform(),
                 color=colours.DARK, marker=mark, linestyle="", markersize=6, clip_on=False,
-                label=f"outside, as far as {furthest(value for _, value in beyond):.3g}",
+                label=f"off scale, to {furthest(value for _, value in beyond):.3g}",
             )  # fmt: skip
 
 
@@ -190,10 +190,9 @@ def draw_bars(axes: Any, seconds: Sequence[Mapping[str, float]], names: Sequence
 
 def legend_above(axes: Any) -> None:
     """Place the legend above the plot, where it hides no curve."""
-    _, labels = axes.get_legend_handles_labels()
     axes.legend(
         frameon=False, fontsize="small", loc="lower left", bbox_to_anchor=(0.0, 1.0),
-        ncols=3 if len(labels) <= 3 else 2, borderaxespad=0.2, columnspacing=1.2,
+        ncols=2, borderaxespad=0.2, columnspacing=1.2,
     )  # fmt: skip
 
 
