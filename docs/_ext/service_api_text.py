@@ -38,7 +38,7 @@ _COMMON = {
     "expires_at": "When it expires.",
     "finished_at": "When the job ended.",
     "is_admin": "Whether the user is an admin.",
-    "kind": "The kind of the cluster, such as `address`, `local` or `slurm`.",
+    "kind": "The kind of the cluster: `address`, `local` or `kubernetes`.",
     "label": "A text by which the user recognises the token.",
     "limit": "The maximum number of entries in the response.",
     "max_priority": "The highest priority that is allowed.",
