@@ -35,18 +35,6 @@ class Limits(SettingsSection):
     )
     spec_depth: int = Field(32, ge=1, description="The maximum nesting depth of a job spec.")
     tags: int = Field(32, ge=0, description="The maximum number of tags of a job.")
-    submits_per_s: float = Field(
-        10.0,
-        gt=0,
-        description="Changing requests per second that one user may send to one process, on "
-        "average.",
-    )
-    reads_per_s: float = Field(
-        50.0,
-        gt=0,
-        description="The maximum average number of read requests per second of a user, in each "
-        "process.",
-    )
     streams_per_token: int = Field(
         20, ge=1, description="The maximum number of open event streams of a token."
     )

@@ -18,7 +18,6 @@ _COMMON_CODES = frozenset(
         "forbidden",
         "not_found",
         "too_large",
-        "rate",
         "unavailable",
     }
 )

@@ -22,7 +22,7 @@ from distrain.service.access.sessions import (
     is_token,
     token_sha256,
 )
-from distrain.service.api.guards import CHANGING, AuditNote, RequestRates
+from distrain.service.api.guards import CHANGING, AuditNote
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.settings import Settings
 from distrain.service.store.people import Token
@@ -39,11 +39,7 @@ class ApiParts:
 
     store: Store
     settings: Settings
-    reads: RequestRates  # by user
-    submits: RequestRates  # by user; of all requests that change something
-    strangers: RequestRates  # by address; of requests without a valid token
     closed: tuple[str, ...]  # the `closed_places` of the settings; workers may be able to read them
-    clock: Callable[[], float] = time.monotonic  # for rates
     now_s: Callable[[], float] = time.time  # Unix time
     # by token id: the Unix time when its use was last written to the store
     token_used_s: dict[str, float] = field(default_factory=dict)
@@ -74,18 +70,16 @@ async def principal(
     _token: Annotated[object, Depends(_bearer)],
     _session: Annotated[object, Depends(_cookie)],
 ) -> Principal:
-    """Return the caller, by token, session or a proxy's header, and count the request.
+    """Return the caller, by token, session or a proxy's header.
 
-    Requests of unknown callers are counted by address. Raises the `Problem` `unauthenticated`,
-    `forbidden` (a browser may have sent the request for another site's page) or `rate`.
+    Raises the `Problem` `unauthenticated`, or `forbidden`: a browser may have sent the request for
+    another site's page.
     """
     parts: ApiParts = request.app.state.parts
     caller = await run_in_threadpool(_who, request, parts)
     if caller and request.method in CHANGING and _bearer_text(request) is None:
         await _check_origin(request)
     if caller is None:
-        peer = request.client.host if request.client else "socket"
-        _count(parts.strangers, peer, parts.clock(), request)
         raise Problem(
             "unauthenticated",
             "the request has no valid token",
@@ -94,8 +88,6 @@ async def principal(
         )
     note = audit_note(request)
     note.user, note.token_id = caller.user, caller.token_id
-    rates = parts.submits if request.method in CHANGING else parts.reads
-    _count(rates, caller.user, parts.clock(), request)
     return caller
 
 
@@ -158,18 +150,6 @@ async def _call(request: Request, caller: Caller) -> ApiCall:
 
 
 Call = Annotated[ApiCall, Depends(_call)]
-
-
-def _count(rates: RequestRates, caller: str, now_s: float, request: Request) -> None:
-    wait_s = rates.wait_s(caller, now_s)
-    if wait_s > 0:
-        audit_note(request).keep = False  # floods of requests must not fill the audit table too
-        raise Problem(
-            "rate",
-            f"more than {rates.per_s:g} such requests a second",
-            hint="Wait for the seconds in the header Retry-After.",
-            retry_after_s=wait_s,
-        )
 
 
 def audit_note(request: Request) -> AuditNote:

@@ -81,7 +81,7 @@ class AuditNote:
     user: str = ""
     token_id: str | None = None
     target: str = ""
-    # whether there will be a row; false for requests that change nothing, or exceed a rate
+    # whether there will be a row; false for requests that change nothing
     keep: bool = True
     details: dict[str, Any] = field(default_factory=dict)  # JSON values without secrets
     written: bool = False  # whether the row was written already, in the transaction of the change
@@ -105,7 +105,7 @@ REFUSALS_PER_S: Final = 0.1
 class Audit:
     """Writes an audit row for each request that would change something, before its response.
 
-    There is no row if `AuditNote.keep` was cleared: the request changes nothing, or exceeds a rate.
+    There is no row if `AuditNote.keep` was cleared, because the request changes nothing.
     Requests of unknown callers get a row only if they are rejected with the status 401. A
     successful request gets no second row if its row was `written` with the change.
 

@@ -1,4 +1,4 @@
-"""Who is let in: tokens, sessions, proxies, and how often."""
+"""Who is let in: tokens, sessions and proxies."""
 
 import json
 
@@ -133,22 +133,6 @@ def test_a_proxys_header_counts_over_its_own_socket_alone(tmp_path):
         assert through(extensions={"tls": {"client_cert_name": "other"}}).status_code == 401
 
 
-def test_callers_that_ask_too_often_wait(tmp_path):
-    with api_world(tmp_path, limits=Limits(submits_per_s=1, reads_per_s=2)) as world:
-        world.app.state.parts.clock = lambda: 100.0
-        submits = [world.ask("alice", "PUT", "/v1/jobs/one", {}).status_code for _ in range(3)]
-        assert submits == [400, 400, 429]
-        reads = [world.ask("alice", "GET", "/v1/me") for _ in range(5)]
-        assert [answer.status_code for answer in reads] == [200] * 4 + [429]
-        assert reads[-1].json()["code"] == "rate"
-        assert reads[-1].headers["Retry-After"] == "1"
-        assert world.ask("bob", "GET", "/v1/me").status_code == 200
-        world.app.state.parts.clock = lambda: 101.0
-        assert world.ask("alice", "GET", "/v1/me").status_code == 200
-        strangers = {world.client.get("/v1/me").status_code for _ in range(25)}
-        assert strangers == {401, 429}
-
-
 def test_quotas_answer_429(world: World):
     world.store.put_project("small", Quota(max_queued=1, max_priority=0))
     body = {"spec": SPEC, "project": "small", "cluster": "gpu"}
@@ -184,8 +168,7 @@ def test_changes_are_audited_allowed_or_refused(world: World):
 def test_refused_changes_do_not_fill_the_audit(tmp_path):
     with api_world(tmp_path) as world:
         for _ in range(60):
-            # Too many from one address are turned away before they are looked at.
-            assert world.client.put("/v1/jobs/one", json={"spec": {}}).status_code in (401, 429)
+            assert world.client.put("/v1/jobs/one", json={"spec": {}}).status_code == 401
             assert world.ask("viewer", "POST", "/v1/jobs/none/cancel").status_code == 404
         world.submit("alice")
         rows = world.ask("admin", "GET", "/v1/audit?limit=200").json()["rows"]
@@ -211,7 +194,7 @@ def test_pages_follow_each_other_and_bad_cursors_are_refused(world: World):
 
 
 def test_a_user_holds_so_many_tokens(tmp_path):
-    with api_world(tmp_path, limits=Limits(submits_per_s=1e6, reads_per_s=1e6, tokens=3)) as world:
+    with api_world(tmp_path, limits=Limits(tokens=3)) as world:
         made = [world.ask("alice", "POST", "/v1/tokens", {}) for _ in range(3)]
         assert [answer.status_code for answer in made] == [201, 201, 429]
         assert world.ask("admin", "POST", "/v1/tokens", {"user": "alice"}).status_code == 201
