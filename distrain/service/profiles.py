@@ -23,14 +23,25 @@ class SettingsSection(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class TlsFiles(SettingsSection):
-    """Certificates, as PEM files."""
+class CertificateFiles(SettingsSection):
+    """The service's certificate, as PEM files."""
+
+    cert_file: Path | None = Field(None, description="The certificate.")
+    key_file: Path | None = Field(None, description="The private key of `cert_file`.")
+
+    @model_validator(mode="after")
+    def _pairs(self) -> Self:
+        if (self.cert_file is None) != (self.key_file is None):
+            raise ValueError("cert_file and key_file belong together: give both, or none")
+        return self
+
+
+class TlsFiles(CertificateFiles):
+    """The service's certificate as a client, and the CA of the server's, as PEM files."""
 
     ca_file: Path | None = Field(
-        None, description="The certificate of the CA that signed the certificates of peers."
+        None, description="The certificate of the CA that signed the server's certificate."
     )
-    cert_file: Path | None = Field(None, description="The certificate of this side.")
-    key_file: Path | None = Field(None, description="The private key of `cert_file`.")
 
     def context(self) -> ssl.SSLContext:
         """Return a client's TLS context; raises ClusterError for unusable files.
@@ -50,12 +61,6 @@ class TlsFiles(SettingsSection):
                 hint="They are PEM files: a CA's certificate; a certificate and its key.",
             ) from None
         return context
-
-    @model_validator(mode="after")
-    def _pairs(self) -> Self:
-        if (self.cert_file is None) != (self.key_file is None):
-            raise ValueError("cert_file and key_file belong together: give both, or none")
-        return self
 
 
 _WORKLOAD = re.compile(

@@ -14,6 +14,7 @@ from distrain.jobs.spec.explain import unknown_key
 from distrain.jobs.spec.paths import with_home
 from distrain.service.profiles import (
     NAME_PATTERN as NAME_PATTERN,
+    CertificateFiles,
     ClusterKind as ClusterKind,
     ClusterProfile as ClusterProfile,
     Name,
@@ -69,13 +70,10 @@ class ProjectSettings(Quota):
 
 
 class SignOn(SettingsSection):
-    """Users identified by a proxy's header; accepted only over a Unix socket or mutual TLS."""
+    """Users identified by a proxy's header; accepted only over `listen.unix_socket`."""
 
     user_header: str = Field(
         "X-Forwarded-User", description="The header in which the proxy sends the user's name."
-    )
-    proxy_names: tuple[str, ...] = Field(
-        (), description="With mutual TLS: the common names of the proxy's client certificate."
     )
 
 
@@ -91,7 +89,7 @@ class Listen(SettingsSection):
     unix_socket: Path | None = Field(
         None, description="The path of a Unix socket, used instead of host and port."
     )
-    tls: TlsFiles = TlsFiles()
+    tls: CertificateFiles = CertificateFiles()
     public_url: WithoutSlash | None = Field(
         None, description="The URL that users open, if it differs because of a proxy."
     )
@@ -158,12 +156,10 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _signs_on_safely(self) -> Self:
-        listen = self.listen
-        if self.sign_on and not (listen.unix_socket or listen.tls.ca_file):
+        if self.sign_on and not self.listen.unix_socket:
             raise ValueError(
                 "sign_on: anyone who reaches the port could claim to be any user: listen on a "
-                "unix_socket, or set listen.tls.ca_file so that only the proxy's certificate is "
-                "accepted"
+                "unix_socket"
             )
         return self
 

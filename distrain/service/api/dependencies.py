@@ -253,7 +253,7 @@ def _of_token(parts: ApiParts, found: tuple[Token, Principal] | None) -> Princip
 
 def _of_proxy(request: Request, parts: ApiParts) -> Principal | None:
     sign_on = parts.settings.sign_on
-    if sign_on is None or not _is_proxy(request, parts.settings):
+    if sign_on is None or not _is_over_socket(request):
         return None
     user = request.headers.get(sign_on.user_header, "").strip()
     if not 0 < len(user) <= 128 or not user.isprintable():
@@ -262,15 +262,6 @@ def _of_proxy(request: Request, parts: ApiParts) -> Principal | None:
     return Principal(user, is_admin, parts.store.roles(user), frozenset(Scope), None)
 
 
-def _is_proxy(request: Request, settings: Settings) -> bool:
-    """Return True if a request came through the Unix socket, or with a proxy's certificate.
-
-    The settings list the names of these client certificates as `sign_on.proxy_names`.
-    """
+def _is_over_socket(request: Request) -> bool:
     server = request.scope.get("server") or ("", None)
-    socket = settings.listen.unix_socket
-    if socket is not None and request.client is None and server[1] is None:
-        return True
-    tls = request.scope.get("extensions", {}).get("tls") or {}
-    name = tls.get("client_cert_name")
-    return bool(settings.sign_on and name and name in settings.sign_on.proxy_names)
+    return request.client is None and server[1] is None

@@ -109,7 +109,7 @@ def test_a_session_needs_a_csrf_token_for_changes(world: World):
 
 
 def test_a_proxys_header_counts_over_its_own_socket_alone(tmp_path):
-    settings = {"sign_on": SignOn(proxy_names=("proxy",)), "listen": Listen(unix_socket=tmp_path)}
+    settings = {"sign_on": SignOn(), "listen": Listen(unix_socket=tmp_path)}
     with api_world(tmp_path, **settings) as world:
         headers = {"X-Forwarded-User": "alice"}
         assert world.client.get("/v1/me", headers=headers).status_code == 401
@@ -128,9 +128,6 @@ def test_a_proxys_header_counts_over_its_own_socket_alone(tmp_path):
             sent = through("POST", client=None, server=(str(tmp_path), None))
             assert sent.status_code == 403, origin
         assert through(client=None).status_code == 401  # a TCP port whose peer is not known
-        named = {"tls": {"client_cert_name": "proxy"}}
-        assert through(extensions=named).json()["user"] == "alice"
-        assert through(extensions={"tls": {"client_cert_name": "other"}}).status_code == 401
 
 
 def test_quotas_answer_429(world: World):

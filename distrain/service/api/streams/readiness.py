@@ -1,12 +1,12 @@
 """Checks that the service can work: its database, reconcilers, filesystems and certificates."""
 
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 
 from distrain.service.bounded_calls import BoundedCalls, NoAnswer
-from distrain.service.settings import Settings, TlsFiles
+from distrain.service.settings import Settings
 from distrain.storage.outputs import nearest_existing
 from distrain.storage.urls import is_remote
 from distrain.workers.certificates import ends_s
@@ -91,16 +91,9 @@ def certificate_ends_s(settings: Settings) -> dict[str, float]:
 
     Certificates that cannot be read are omitted.
     """
-    sections = [("listen.tls", settings.listen.tls)]
-    sections += [(f"clusters.{name}.tls", one.tls) for name, one in settings.clusters.items()]
-    named = {name: path for section, tls in sections for name, path in _files(section, tls)}
-    ends = {name: ends_s(path) for name, path in named.items()}
+    named = {"listen.tls.cert_file": settings.listen.tls.cert_file}
+    for name, profile in settings.clusters.items():
+        named[f"clusters.{name}.tls.cert_file"] = profile.tls.cert_file
+        named[f"clusters.{name}.tls.ca_file"] = profile.tls.ca_file
+    ends = {name: ends_s(path) for name, path in named.items() if path is not None}
     return {name: end_s for name, end_s in ends.items() if end_s is not None}
-
-
-def _files(section: str, tls: TlsFiles) -> Iterator[tuple[str, Path]]:
-    files: Iterable[tuple[str, Path | None]] = (
-        ("cert_file", tls.cert_file),
-        ("ca_file", tls.ca_file),
-    )
-    yield from ((f"{section}.{key}", path) for key, path in files if path is not None)
