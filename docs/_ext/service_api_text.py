@@ -46,7 +46,6 @@ _COMMON = {
     "modified_at": "When the file was last changed.",
     "num_ranks": "The number of ranks.",
     "observed_at": "When the cluster last reported.",
-    "outcome": "Whether it was done or rejected.",
     "owner": "The user who submitted the job.",
     "path": "The file's path in the run folder.",
     "priority": "Jobs of higher priority start first.",

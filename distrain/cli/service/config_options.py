@@ -112,4 +112,4 @@ def note_change(store: "Store", action: str, target: str, **details: Any) -> Non
         user = getpass.getuser()
     except (KeyError, OSError):  # a user without a name, as in containers
         user = str(os.getuid())
-    store.audit(AuditEntry(f"os:{user}", action, target, "ok", details=details))
+    store.audit(AuditEntry(f"os:{user}", action, target, details=details))

@@ -5,8 +5,8 @@ from typing import Any
 from fastapi import FastAPI
 
 from distrain.service.access.policy import closed_places
+from distrain.service.api.body_limit import BodyLimit
 from distrain.service.api.dependencies import ApiParts
-from distrain.service.api.guards import Audit, BodyLimit
 from distrain.service.api.openapi import openapi
 from distrain.service.api.problems import register
 from distrain.service.api.routes import ROUTERS
@@ -24,7 +24,6 @@ def make_app(store: Store, settings: Settings) -> FastAPI:
     register(app)
     # The middleware added last is called first.
     app.add_middleware(BodyLimit, limit_bytes=settings.limits.body_bytes)
-    app.add_middleware(Audit, write=store.audit)
     app.add_middleware(Counting, metrics=app.state.streams.metrics)
     return app
 

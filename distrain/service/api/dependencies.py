@@ -4,16 +4,18 @@ Routes with a plain `def` run in threads, where the store may be called; `async`
 with `starlette.concurrency.run_in_threadpool`.
 """
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Path, Request
 from fastapi.security import APIKeyCookie, HTTPBearer
 from starlette.concurrency import run_in_threadpool
 
+from distrain.errors import DistrainError
 from distrain.service.access.rules import Action, has_scope, role_allows
 from distrain.service.access.sessions import (
     COOKIE,
@@ -22,15 +24,19 @@ from distrain.service.access.sessions import (
     is_token,
     token_sha256,
 )
-from distrain.service.api.guards import CHANGING, AuditNote
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.settings import Settings
+from distrain.service.store.auditing import AuditEntry
 from distrain.service.store.people import Token
 from distrain.service.store.store import Store
 from distrain.service.values import Job, Principal, Scope
 
 _NOTED_EVERY_S = 60.0
+_CHANGING: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
+
+
+_log = logging.getLogger("distrain.service.api")
 
 
 @dataclass
@@ -77,7 +83,7 @@ async def principal(
     """
     parts: ApiParts = request.app.state.parts
     caller = await run_in_threadpool(_who, request, parts)
-    if caller and request.method in CHANGING and _bearer_text(request) is None:
+    if caller and request.method in _CHANGING and _bearer_text(request) is None:
         await _check_origin(request)
     if caller is None:
         raise Problem(
@@ -86,8 +92,7 @@ async def principal(
             hint="Send `Authorization: Bearer TOKEN`; `distrain login` stores a token, and an "
             "operator creates one with `distrain serve token create`.",
         )
-    note = audit_note(request)
-    note.user, note.token_id = caller.user, caller.token_id
+    request.state.user = caller.user  # for the log of requests
     return caller
 
 
@@ -139,10 +144,21 @@ class ApiCall:
             raise not_found(f"job {job_id!r}")
         return job
 
-    def note(self, target: str, **details: Any) -> None:
-        """Set the target and the details of the row that this request adds to the audit log."""
-        note = audit_note(self.request)
-        note.target, note.details = target, details
+    def audit_entry(self, target: str, **details: Any) -> AuditEntry:
+        """Return the audit row of this request's change; `details` are JSON without secrets."""
+        action = self.request.scope["route"].name
+        return AuditEntry(self.caller.user, action, target, self.caller.token_id, details)
+
+    def audit(self, target: str, **details: Any) -> None:
+        """Write the audit row of a change that was made.
+
+        An error of the database is only logged, since the response must still be sent.
+        """
+        entry = self.audit_entry(target, **details)
+        try:
+            self.store.audit(entry)
+        except DistrainError as error:
+            _log.error("no audit row for %s of %s: %s", entry.action, target, error)
 
 
 async def _call(request: Request, caller: Caller) -> ApiCall:
@@ -150,12 +166,6 @@ async def _call(request: Request, caller: Caller) -> ApiCall:
 
 
 Call = Annotated[ApiCall, Depends(_call)]
-
-
-def audit_note(request: Request) -> AuditNote:
-    """Return the audit note of a changing request; for others, a note that is never written."""
-    found: AuditNote = getattr(request.state, "audit", None) or AuditNote()
-    return found
 
 
 PathId = Annotated[str, Path(description="The job's id.")]

@@ -87,8 +87,8 @@ _log = structlog.stdlib.get_logger("distrain.service.requests")
 class RequestLog:
     """Gives each request an id, or keeps the caller's, and logs each response.
 
-    The log has the method, the path without the query, the status and the duration. Successful
-    requests of `_QUIET` paths are not logged.
+    The log has the method, the path without the query, the status, the duration, the caller and the
+    address. Successful requests of `_QUIET` paths are not logged.
     """
 
     def __init__(self, app: ASGIApp):
@@ -100,6 +100,7 @@ class RequestLog:
         given = dict(scope["headers"]).get(HEADER, b"")
         request_id = given if _GOOD_ID.fullmatch(given) else secrets.token_hex(8).encode()
         begun_s, status = time.monotonic(), 0
+        state = scope.setdefault("state", {})  # the API adds the user
 
         async def noted(message: Message) -> None:
             nonlocal status
@@ -119,4 +120,6 @@ class RequestLog:
                         path=scope["path"],
                         status=status,
                         duration_s=round(time.monotonic() - begun_s, 4),
+                        user=state.get("user", ""),
+                        address=(scope.get("client") or [""])[0],
                     )
