@@ -87,7 +87,7 @@ def read_settings(
         overrides["listen"] = {"port": port}
     settings = load_settings(config, **overrides)
     if no_cluster:
-        kept = {name: p for name, p in settings.clusters.items() if not p.traits.is_own_machine}
+        kept = {name: p for name, p in settings.clusters.items() if not p.is_started}
         settings = settings.model_copy(update={"clusters": kept})
     return settings
 
