@@ -43,7 +43,7 @@ def test_the_workload_grows_to_what_is_wanted_within_the_bounds_and_never_shrink
     launcher, workers = launcher_of(kube, tmp_path, min_workers=1), kube.workers()
     assert isinstance(launcher, Scalable)
     seen = []
-    for wanted in (3, 2, 3, 100, None):
+    for wanted in (3, 2, 3, 100, 0):
         launcher.grow(wanted)
         seen.append(workers.replicas)
     assert seen == [3, 3, 3, 8, 8]

@@ -111,7 +111,7 @@ def change_job(job_id: PathId, body: JobChangeRequest, call: Call) -> JobAnswer:
         check_priority(call, job.project, job.cluster, quota, body.priority)
 
     def check_tags(new: Mapping[str, str], old: Mapping[str, str]) -> None:
-        if mistakes := tag_mistakes(new, call.service.settings.limits, "/tags", old):
+        if mistakes := tag_mistakes(new, call.service.settings.limits, old):
             raise bad_spec(mistakes)
 
     try:

@@ -57,7 +57,6 @@ def me(call: Call) -> Me:
         is_admin=caller.is_admin,
         roles={project: str(role) for project, role in caller.roles.items()},
         scopes=sorted(map(str, caller.scopes)),
-        projects=sorted(caller.roles),
     )
 
 

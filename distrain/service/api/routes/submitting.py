@@ -8,9 +8,7 @@ from fastapi.responses import JSONResponse
 from distrain.jobs.api_answers import (
     Job as JobAnswer,
     Mistake as MistakeDocument,
-    Placement,
     Validation,
-    utc,
 )
 from distrain.jobs.run_paths import JOB_ID
 from distrain.service.access.policy import Mistake, judge
@@ -36,7 +34,6 @@ from distrain.service.api.submission import (
 )
 from distrain.service.store.auditing import AuditEntry
 from distrain.service.store.errors import WrongState
-from distrain.service.store.store import Store
 from distrain.service.values import Job, Phase
 
 router = APIRouter(tags=["jobs"])
@@ -176,17 +173,6 @@ def validate(
         valid=not mistakes,
         spec=document,
         errors=[MistakeDocument(pointer=m.pointer, detail=m.detail) for m in mistakes],
-        placement=_placement(call.store, cluster, spec.resources.num_ranks if spec else None),
-    )
-
-
-def _placement(store: Store, cluster: str, num_ranks: int | None) -> Placement:
-    row = next((r for r in store.clusters() if r.name == cluster), None)
-    return Placement(
-        cluster=cluster,
-        num_ranks=num_ranks,
-        workers=dict(row.state.get("workers") or {}) if row else None,
-        observed_at=utc(row.observed_at_s) if row else None,
     )
 
 
