@@ -34,7 +34,6 @@ class Limits(SettingsSection):
     spec_bytes: int = Field(
         64 * 2**10, ge=1, description="The maximum size of a job spec as JSON, in bytes."
     )
-    spec_depth: int = Field(32, ge=1, description="The maximum nesting depth of a job spec.")
     tags: int = Field(32, ge=0, description="The maximum number of tags of a job.")
     streams_per_token: int = Field(
         20, ge=1, description="The maximum number of open event streams of a token."

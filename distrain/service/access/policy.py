@@ -26,6 +26,7 @@ from distrain.jobs.spec.paths import PATHS
 from distrain.service.settings import ClusterProfile, Limits, Settings
 from distrain.storage.urls import is_remote, without_secrets
 
+_SPEC_DEPTH = 32  # the most levels of nesting
 _TAGS = "/tags"  # the JSON pointer of the tags
 _TAG_KEY, _TAG_VALUE = 64, 256
 _PATH_LENGTH = 4096  # Linux's limit; long globs also take more time
@@ -197,8 +198,8 @@ _CREDENTIALS = (
 
 
 def _size_mistakes(document: Mapping[str, Any], limits: Limits) -> list[Mistake]:
-    if sum(1 for _ in islice(levels(document), limits.spec_depth + 1)) > limits.spec_depth:
-        return [Mistake("", f"the spec is nested deeper than {limits.spec_depth} levels")]
+    if sum(1 for _ in islice(levels(document), _SPEC_DEPTH + 1)) > _SPEC_DEPTH:
+        return [Mistake("", f"the spec is nested deeper than {_SPEC_DEPTH} levels")]
     size_bytes = len(json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode())
     if size_bytes > limits.spec_bytes:
         return [Mistake("", f"the spec has {size_bytes} bytes, more than {limits.spec_bytes}")]
