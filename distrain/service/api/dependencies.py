@@ -34,8 +34,6 @@ from distrain.service.values import Job, Principal, Scope
 _NOTED_EVERY_S = 60.0
 _CHANGING: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
-
-
 _log = logging.getLogger("distrain.service.api")
 
 
