@@ -30,7 +30,6 @@ from distrain.client.retries import (
 from distrain.client.service_target import ServiceTarget
 from distrain.jobs.api_answers import Problem
 
-_CONNECT_S = 10.0
 _LEAST_READ_S = 1.0  # the shortest read timeout, when little time for tries is left
 _MOST_POINTERS = 20
 
@@ -48,6 +47,7 @@ class Call:
     # has no further effect, as when it reads something or contains the id of the new job
     repeats: bool = True
     read_s: float = 30.0  # how long the connection may be silent
+    connect_s: float = 10.0  # how long opening the connection may take; `read_s` if that is less
 
 
 class Connection:
@@ -89,6 +89,26 @@ class Connection:
         Raises `ServiceUnavailable` if the last try got no response.
         """
         return self._answered(call, read=True)
+
+    def send(self, call: Call, *, read: bool = True) -> httpx2.Response:
+        """Send a call once, without retries, and return its response, with any status.
+
+        Without `read`, the content of a successful response is not read yet. Raises
+        httpx2.RequestError if there is no response.
+        """
+        timeout = httpx2.Timeout(call.read_s, connect=min(call.connect_s, call.read_s))
+        request = self._http.build_request(
+            call.method,
+            call.path,
+            params=dict(call.params) or None,
+            headers=dict(call.headers),
+            json=call.body,
+            timeout=timeout,
+        )
+        answer = self._http.send(request, stream=True)
+        if read or not answer.is_success:
+            answer.read()
+        return answer
 
     def document(self, call: Call) -> Mapping[str, Any]:
         """Send a call, with retries, and return the JSON object of its response.
@@ -161,7 +181,7 @@ class Connection:
 
         def send() -> httpx2.Response:
             left_s = max(_LEAST_READ_S, began_s + retries.for_s - time.monotonic())
-            return self._send(replace(call, read_s=min(call.read_s, left_s)), read=read)
+            return self.send(replace(call, read_s=min(call.read_s, left_s)), read=read)
 
         try:
             return tries(send)
@@ -174,25 +194,6 @@ class Connection:
         if self._on_retry is not None and state.next_action is not None:
             why = self._target.hidden(_retry_reason(state, call))
             self._on_retry(f"{why}; again in {state.next_action.sleep:.1f} s")
-
-    def _send(self, call: Call, *, read: bool) -> httpx2.Response:
-        """Send a call once, and return its response.
-
-        Without `read`, the content of a successful response is not read yet.
-        """
-        timeout = httpx2.Timeout(call.read_s, connect=min(_CONNECT_S, call.read_s))
-        request = self._http.build_request(
-            call.method,
-            call.path,
-            params=dict(call.params) or None,
-            headers=dict(call.headers),
-            json=call.body,
-            timeout=timeout,
-        )
-        answer = self._http.send(request, stream=True)
-        if read or not answer.is_success:
-            answer.read()
-        return answer
 
 
 def _last(state: RetryCallState) -> Any:

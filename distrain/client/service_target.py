@@ -25,6 +25,7 @@ class ServiceTarget:
     address: Address
     token: str | None = field(repr=False)
     ca_file: Path | None
+    tls: ssl.SSLContext | None = None  # in the place of `ca_file`; for a client with a certificate
 
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of httpx2's clients for this service.
@@ -46,8 +47,8 @@ class ServiceTarget:
     def _tls(self) -> ssl.SSLContext | bool:
         if not self.address.base_url.startswith("https:"):
             return False
-        if self.ca_file is None:
-            return True
+        if self.tls is not None or self.ca_file is None:
+            return self.tls or True
         try:
             return ssl.create_default_context(cafile=self.ca_file)
         except OSError as error:  # ssl.SSLError is one

@@ -13,7 +13,10 @@ from typing import Any, TypeVar
 import httpx2
 from pydantic_core import from_json
 
-from distrain.client.retries import certificate_hint
+from distrain.client.connection import Call, Connection
+from distrain.client.credentials import Address
+from distrain.client.retries import Retries, certificate_hint
+from distrain.client.service_target import ServiceTarget
 from distrain.jobs.api_answers import Job, Preflight
 from distrain.jobs.job_view import known_fields
 from distrain.jobs.status import LARGEST, is_storable, job_of_scheduler
@@ -71,24 +74,15 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
         self.url = url.rstrip("/")
         self.service = service
         self._public_url = public_url
-        headers = {"Accept": "application/json"}
-        if token is not None:
-            headers["Authorization"] = f"Bearer {token}"
-        self._http = httpx2.Client(
-            base_url=self.url,
-            headers=headers,
-            timeout=httpx2.Timeout(READ_S, connect=CONNECT_S),
-            verify=(tls or TlsFiles()).context(),
-            follow_redirects=False,  # a redirect could send the token to another server
-            trust_env=False,
-            transport=transport,
-        )
+        address = Address(self.url, f"{self.url}/distrain")
+        target = ServiceTarget(address, token, None, (tls or TlsFiles()).context())
+        self._connection = Connection(target, Retries(most_tries=1), None, transport)
 
     def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
-        self._http.close()
+        self._connection.close()
 
     def put(
         self,
@@ -142,7 +136,7 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
             query["collect_ms"] = str(round(1e3 * collect_s))
         if epoch is not None:
             query["epoch"] = epoch
-        return _read(answer_from_json, self._ask("GET", "changes", params=query)[1])
+        return _read(answer_from_json, self._ask("GET", "changes", query)[1])
 
     def workers(self) -> list[dict[str, Any]]:
         return list(self._ask("GET", "workers")[1].get("workers") or ())
@@ -153,19 +147,28 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
         `owner` is the user whose spec it is.
         """
         order, query = {"spec": spec, "owner": owner}, {"data": "true"}
-        return str(self._ask("POST", "jobs:validate", params=query, json=order)[1].get("id"))
+        return str(self._ask("POST", "jobs:validate", query, order)[1].get("id"))
 
     def preflight_result(self, preflight_id: str, owner: str) -> Preflight:
-        query = {"owner": owner}
-        return Preflight.read(self._ask("GET", f"preflights/{preflight_id}", params=query)[1])
+        path = f"preflights/{preflight_id}"
+        return Preflight.read(self._ask("GET", path, {"owner": owner})[1])
 
     def _order(self, method: str, path: str, **words: Any) -> tuple[int, dict[str, Any]]:
-        return self._ask(method, path, json={"service": self.service, **words})
+        return self._ask(method, path, body={"service": self.service, **words})
 
-    def _ask(self, method: str, path: str, **request: Any) -> tuple[int, dict[str, Any]]:
+    def _ask(
+        self, method: str, path: str, query: Mapping[str, str] | None = None, body: Any = None
+    ) -> tuple[int, dict[str, Any]]:
+        """Send a request once; return the status and the JSON object of its answer.
+
+        The next pass of the reconciler repeats what is still to do, from the state of that time.
+        """
+        call = Call(
+            method, f"/v1/{path}", query or {}, body=body, read_s=READ_S, connect_s=CONNECT_S
+        )
         try:
-            answer = self._http.request(method, f"/distrain/v1/{path}", **request)
-        except httpx2.HTTPError as error:
+            answer = self._connection.send(call)
+        except httpx2.RequestError as error:
             raise self._unreachable(str(error) or repr(error), error) from error
         return answer.status_code, self._document(answer)
 

@@ -24,4 +24,6 @@ def clusters(call: Call) -> HTMLResponse:
 def cluster_state(state: Mapping[str, Any]) -> str:
     if not state:
         return "unknown"
-    return str(state.get("phase") or ("up" if state.get("reachable") else "unreachable"))
+    if state.get("reachable"):
+        return "up"
+    return "starting" if state.get("starting") else "unreachable"

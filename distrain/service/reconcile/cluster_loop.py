@@ -162,8 +162,6 @@ class ClusterLoop:
         scaling = contact.scaling
         state = {
             "reachable": memory.answers,
-            "since_s": memory.since_s,
-            "contact_s": memory.contact_s,
             "trouble": "" if memory.answers else memory.trouble,
             "starting": contact.starting,
             "epoch": memory.epoch,

@@ -10,6 +10,7 @@ from distrain.jobs.api_answers import Job
 from distrain.jobs.spec import parse_spec
 from distrain.jobs.spec.load import dump_yaml, parse_yaml
 from distrain.runs.run_folder import RunFolder
+from distrain.service.page.clusters_page import cluster_state
 from distrain.service.page.comparison import metric_rows, setting_rows
 from distrain.service.page.job_page import files_of, short_text
 from distrain.service.page.start_times import starts_in_s
@@ -28,6 +29,11 @@ def test_a_spec_does_not_differ_from_itself(spec):
     more = {**spec, "of its own": 1}
     (row,) = setting_rows([spec, more, spec])
     assert (row.field, row.values) == ("of its own", ("-", "1", "-"))
+
+
+def test_a_cluster_that_starts_is_not_called_unreachable():
+    reports = [{}, {"reachable": True}, {"reachable": False, "starting": True}, {"starting": False}]
+    assert [*map(cluster_state, reports)] == ["unknown", "up", "starting", "unreachable"]
 
 
 def test_the_best_job_of_each_metric_is_marked():
