@@ -243,7 +243,7 @@ def check_request(request: PredictRequest) -> CheckedInputs:
         return CheckedInputs(saved, files, raw=raw)
     with taken_for_prepared(request.raw):
         table = read_footers([file.path for file in files], saved.schema, need_label=False)
-    with_rows = {group.file for group in table.row_groups}
+    with_rows = {*table.compact.files}
     for file in files:
         if file.path not in with_rows:
             raise DataError("no rows in the file", where={"file": file.path}, hint="Leave it out.")

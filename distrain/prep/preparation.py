@@ -94,12 +94,12 @@ def prepare(
     request = with_features(request)
     files = list_inputs(request.inputs, retry_s=RETRY_S)
     valid_files = list_inputs(request.valid, retry_s=RETRY_S) if request.valid else []
-    refuse_files(files, valid_files, PREP_JSON)
+    refuse_files(files, valid_files)
     log_files = list_inputs(request.log, retry_s=RETRY_S) if request.log else []
     joins = request.features.document.joins if request.features is not None else ()
     read = [file.path for file in (*files, *valid_files, *log_files)]
     check_inputs_outside(request.out, [*read, *(join.file for join in joins)])
-    refuse_files(log_files, [*files, *valid_files], PREP_JSON)
+    refuse_files(log_files, [*files, *valid_files])
     workflow = _workflow(request)
     memory = plan_memory(client, request.memory_bytes, request.block_bytes, workflow.has_tables)
     check_log(workflow.history, request.log, is_fitted=request.saved_workflow is not None)

@@ -36,6 +36,7 @@ from distrain.prep.features.table_file import TableFile
 from distrain.prep.parts import Part, parts_of_row_groups
 from distrain.prep.progress import PhaseCounter, ProgressCallback
 from distrain.prep.raw_lines import TextLayout
+from distrain.prep.report_file import PREP_JSON
 from distrain.prep.request import PrepRequest
 from distrain.prep.text_files.byte_ranges import plan_ranges
 from distrain.prep.workers import TaskRunner
@@ -139,13 +140,10 @@ def workflow_of(features: FeatureConfig, saved: Workflow | None) -> Workflow:
     return saved
 
 
-def refuse_files(
-    files: Sequence[InputFile], valid_files: Sequence[InputFile], prepared_mark: str
-) -> None:
+def refuse_files(files: Sequence[InputFile], valid_files: Sequence[InputFile]) -> None:
     """Raise an `InputError` if a file is in both arguments, or if rows are prepared already.
 
-    Rows are prepared already if they are in a folder `train` or `valid` beside a file with the name
-    `prepared_mark`.
+    Rows are prepared already if they are in a folder `train` or `valid` beside a `prep.json`.
     """
     shared = {file.path for file in files} & {file.path for file in valid_files}
     if shared:
@@ -158,7 +156,7 @@ def refuse_files(
     # again, with a second logarithm.
     for folder in {os.path.dirname(file.path) for file in (*files, *valid_files)}:
         parent, name = os.path.split(folder)
-        if name in ("train", "valid") and _is_file(os.path.join(parent, prepared_mark)):
+        if name in ("train", "valid") and _is_file(os.path.join(parent, PREP_JSON)):
             raise InputError(
                 "the rows are prepared already",
                 where={"folder": path_or_url(folder)},

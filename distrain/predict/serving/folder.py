@@ -29,6 +29,7 @@ from distrain.predict.serving.make_delta import DeltaSize, previous_export, writ
 from distrain.predict.serving.program import Program, program_of, write_vocabulary
 from distrain.predict.serving.raw_graph import RAW_GRAPH, RawInput, raw_inputs, write_raw_graph
 from distrain.prep import raw_values, steps
+from distrain.prep.lists import holds_lists
 from distrain.prep.reading import first_rows, saved_features
 from distrain.prep.transforming import RawTables
 from distrain.prep.workflow import FORM, Workflow
@@ -327,7 +328,7 @@ def values_of(values: pa.Array | pa.ChunkedArray) -> list[Any]:
     if types.is_dictionary(values.type):
         values = values.dictionary_decode()
     dtype = values.type
-    if types.is_list(dtype) or types.is_large_list(dtype) or types.is_fixed_size_list(dtype):
+    if holds_lists(dtype):
         return [None if one.values is None else values_of(one.values) for one in values]
     if types.is_float32(dtype) or types.is_float16(dtype):
         return [None if one is None else np.float32(one) for one in values.to_pylist()]
