@@ -207,7 +207,7 @@ def _with_values(
     """
     piece = rows.piece
     read = side_columns(
-        [piece.file], schema.names, _VALUES_AT_ONCE, schema, row_groups=piece.row_groups
+        piece.file, schema.names, _VALUES_AT_ONCE, schema, row_groups=piece.row_groups
     )
     values = [batch.column(0).dictionary_encode() for batch in read]
     batches = []

@@ -73,7 +73,7 @@ def score_file(
     targets = saved.model.task.targets
     loader = scoring_loader(dataset, batch_rows, on, threads=1)
     columns = [column for _, column in keep]
-    kept = side_columns([source], columns, batch_rows, row_groups=row_groups)
+    kept = side_columns(source, columns, batch_rows, row_groups=row_groups)
     writer, pending = None, list[pa.Table]()
     with (
         atomic_file(target, make_folder=False) as partial,

@@ -242,8 +242,9 @@ class _Run:
         return read
 
     def _split(self, read: ReadInputs, valid_paths: set[str]) -> tuple[list[Part], list[Part]]:
-        rows, request = read.num_rows, self._request
-        if read.valid_parts is not None:
+        request = self._request
+        rows = sum(part.num_rows for part in read.parts)
+        if read.valid_parts:
             return list(read.parts), list(read.valid_parts)
         if valid_paths:
             train = [part for part in read.parts if part.source not in valid_paths]
