@@ -35,7 +35,6 @@ from distrain.prep.features.staging import Staged, StagingTask, stage_rows
 from distrain.prep.features.table_file import TableFile
 from distrain.prep.parts import Part, parts_of_row_groups
 from distrain.prep.progress import PhaseCounter, ProgressCallback
-from distrain.prep.raw_lines import TextLayout
 from distrain.prep.report_file import PREP_JSON
 from distrain.prep.request import PrepRequest
 from distrain.prep.text_files.byte_ranges import plan_ranges
@@ -356,7 +355,7 @@ class RawSample:
 
 
 def first_rows(
-    path: str | None, workflow: Workflow, features: FeatureConfig | None, most: int
+    path: str | None, workflow: Workflow, features: FeatureConfig, most: int
 ) -> RawSample:
     """Return the first rows of a raw file, at most `most`, with the features' source columns.
 
@@ -367,8 +366,7 @@ def first_rows(
         DataError: The file is missing, cannot be used, or has no rows.
         Unavailable: The storage does not answer.
     """
-    config = features or FeatureConfig.built_in(workflow, TextLayout(), True, ())
-    config = replace(config.without_split(), unlabeled=True)
+    config = replace(features.without_split(), unlabeled=True)
     file = list_inputs(path)[0] if path is not None else _fitted_file(workflow)
     look = replace(table_file_of(file.path, config), size_bytes=file.size_bytes)
     columns = config.document.columns.items()

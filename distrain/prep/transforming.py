@@ -191,9 +191,7 @@ class RawTables:
             table = table.select([name for name in self.columns if name in table.column_names])
         types = {field.name: field.type for field in table.schema}
         file = rows_in_memory(name, types, self.features)
-        if self.features.as_is:
-            self.workflow.check_category_types(file.category_types(self.features))
-        else:
+        if not self.features.as_is:
             part = Part(name, (0,), table.num_rows, name)
             table = staged_rows(table, self._task(file, part))
         return _transformed(table, self._with_vocabularies(), self.features)
