@@ -120,7 +120,7 @@ class RunRequest:
         documents = {paths.features: self.features, paths.job: short_yaml(self.spec)}
         for path, text in documents.items() if self.features else ():
             with atomic_file(path) as partial:
-                partial.write_text(text)
+                partial.write_text(text, encoding="utf-8")
 
 
 def make_request(root: Path, spec: JobSpec, **options: Any) -> RunRequest:

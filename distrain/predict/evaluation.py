@@ -165,7 +165,7 @@ def type_of_group(dataset: Dataset, column: str) -> pa.DataType:
 
     Raises a `DataError` if rows cannot be grouped by the column (see `evaluate_groups`).
     """
-    files = _files(dataset)
+    files = dataset.table.compact.files
     for file in files:
         check_side_columns(file, [column], "--group")
     return common_type(files, column)
@@ -207,7 +207,7 @@ def _with_values(
     """
     piece = rows.piece
     read = side_columns(
-        [piece.file], schema.names, _VALUES_AT_ONCE, schema, row_groups=piece.row_groups
+        piece.file, schema.names, _VALUES_AT_ONCE, schema, row_groups=piece.row_groups
     )
     values = [batch.column(0).dictionary_encode() for batch in read]
     batches = []
@@ -226,10 +226,6 @@ def _with_values(
 
 def _joined(parts: Sequence[Sequence[Array]]) -> list[Array]:
     return [np.concatenate(of_parts) for of_parts in zip(*parts, strict=True)]
-
-
-def _files(dataset: Dataset) -> list[str]:
-    return list(dict.fromkeys(group.file for group in dataset.table.row_groups))
 
 
 def _rows_counter(

@@ -41,6 +41,7 @@ from distrain.prep.features.table_file import check_named
 from distrain.prep.parts import FILE, ROW_NUMBER
 from distrain.prep.rows_in_memory import table_of
 from distrain.prep.transforming import raw_tables
+from distrain.prep.vocabulary import one_array
 from distrain.storage.inputs import list_inputs
 
 log = logging.getLogger("distrain")
@@ -207,17 +208,13 @@ def _batch_of(made: pa.Table, saved: SavedModel) -> Batch:
     ids, numbers = inputs.categorical_names, inputs.continuous_names
     block = np.empty((len(ids) + len(numbers), made.num_rows), np.int32)
     for place, name in enumerate((*ids, *numbers)):
-        block[place] = _plain(made[name]).to_numpy().view(np.int32)
+        block[place] = one_array(made[name]).to_numpy().view(np.int32)
     lists = {}
     for name in (*inputs.list_names, *inputs.number_names):
-        rows = cut_lists(_plain(made[name]), saved.schema[name].max_list_length)
+        rows = cut_lists(one_array(made[name]), saved.schema[name].max_list_length)
         offsets = torch.from_numpy(rows.offsets.to_numpy() - rows.offsets[0].as_py())
         lists[name] = Ragged(torch.from_numpy(rows.flatten().to_numpy().copy()), offsets)
     return BatchLayout(ids, numbers, ()).batch(torch.from_numpy(block), lists)
-
-
-def _plain(values: pa.ChunkedArray) -> pa.Array:
-    return values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()
 
 
 def _named(rows: Any) -> tuple[str, ...] | None:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.parquet as pq
-from pyarrow import ArrowInvalid
-
-from distrain.errors import DataError, InputError, OutputError
+from distrain.errors import DataError
 from distrain.loader.partition.footers import read_footers
 from distrain.loader.partition.table import Table
 from distrain.models.saved_model import SavedModel
@@ -27,15 +23,8 @@ from distrain.predict.raw_rows import (
     taken_for_prepared,
     workflow_for,
 )
-from distrain.predict.resuming import (
-    is_finished,
-    name_of_scores,
-    open_scored,
-    scored_folder,
-    write_finished,
-)
 from distrain.predict.score_columns import score_names
-from distrain.predict.score_file import join_pieces, model_files, model_for_worker, score_file
+from distrain.predict.score_file import join_pieces, model_for_worker, score_file
 from distrain.predict.side_columns import check_side_columns
 from distrain.prep.parts import FILE, ROW_NUMBER
 from distrain.storage.folder import open_folder
@@ -66,9 +55,6 @@ class PredictRequest:
     batch_rows: int | None = None  # rows scored at once; `None` chooses by device
     overwrite: bool = False  # whether `out` may be replaced
     device: str = "auto"  # `auto` takes the first GPU that a worker sees, `cpu` none
-    # whether scores are kept if the work is interrupted, and kept scores are reused; only for a
-    # folder and prepared rows
-    resume: bool = False
     # whether rows are raw, and the treatment of bad rows
     raw: RawOptions = field(default_factory=RawOptions)
 
@@ -79,7 +65,6 @@ class PredictResult:
 
     rows: int
     files: int
-    resumed_rows: int = 0  # rows that earlier work had scored
     prepared: PrepResult | None = None  # the preparation of raw rows
     names: tuple[str, ...] = ()  # the files, in the order of the inputs
 
@@ -94,31 +79,26 @@ def predict(
     """Score files on the client's cluster; the outputs, one for each file, appear together.
 
     A file with more than about a million rows is scored by several tasks. Each task scores a piece:
-    some row groups of the file. With `resume`, nothing is done if `out` already has the scores of
-    an equal request (`finished_scores`), and pieces that an interrupted command has scored are not
-    scored again.
+    some row groups of the file.
 
     Args:
         client: A `distributed.Client`; `None` scores in this process.
         on_progress: Called with tasks done, tasks in all, and rows done.
         on_prepare: Called with the progress of the preparation of raw rows.
-        checked: The result of `check_request` for an `out` without finished scores. `None` checks
-            the request here.
+        checked: The result of `check_request`. `None` checks the request here.
 
     Returns:
         The numbers of rows and files, and the names of the files of scores.
 
     Raises:
-        InputError: The options contradict each other, such as `resume` with a URL or raw rows.
+        InputError: The rows could be raw or prepared.
         DataError: An input cannot be used. Errors in footers are raised before any row is scored.
         OutputError: The folder `out` cannot be written, or contains the model or an input. Or it
-            exists without `overwrite`, and does not have the scores that `resume` accepts.
+            exists without `overwrite`.
         Unavailable: A storage does not answer.
         ClusterError: The workers are lost.
     """
     if checked is None:
-        if (finished := finished_scores(request)) is not None:
-            return finished
         checked = check_request(request)
     # Workers may have another working directory.
     out = request.out if is_remote(request.out) else Path(request.out).absolute()
@@ -126,17 +106,9 @@ def predict(
         checked.prepared(client, os.path.dirname(out), on_prepare) as rows_to_score,
         atomic_output(out, replace=request.overwrite) as folder,
     ):
-        cuts = rows_to_score.cuts
-        scored = None
-        if request.resume:
-            scored = open_scored(scored_folder(Path(out)), _name_of_scores(request, cuts))
-        pieces = f"{folder}/{_PIECES}" if scored is None else str(scored)
-        tasks, joins = _files_to_make(cuts, folder, pieces, scored is not None)
-        open_folder(pieces).make()
-        finished_rows = {} if is_remote(pieces) else _rows_there(tasks)
-        rows = resumed_rows = sum(finished_rows.values())
-        if finished_rows and on_progress:
-            on_progress(len(finished_rows), len(tasks), rows)
+        pieces = open_folder(f"{folder}/{_PIECES}")
+        pieces.make()
+        tasks, joins = _files_to_make(rows_to_score.cuts, folder)
         settings = (rows_to_score.keep, request.batch_rows, request.device)
         # This process has the model of the checks in its cache, under the name of the request.
         model = str(request.model_dir) if client is None else _absolute(request.model_dir)
@@ -144,54 +116,20 @@ def predict(
         arguments = [
             (model, piece.file, target, *settings, piece.row_groups, classes)
             for target, piece in tasks.items()
-            if target not in finished_rows
         ]
+        rows = 0
         with closing(results(client, score_file, arguments)) as task_rows:
-            for done, (_, of_task) in enumerate(task_rows, start=len(finished_rows) + 1):
+            for done, (_, of_task) in enumerate(task_rows, start=1):
                 rows += of_task
                 if on_progress:
                     on_progress(done, len(tasks), rows)
-        joined = [(files, target, scored is not None) for target, files in joins.items()]
+        joined = [(files, target) for target, files in joins.items()]
         with closing(results(client, join_pieces, joined)) as joining:
             for _ in joining:
                 pass
-        if scored is None:
-            with_retries(open_folder(pieces).remove, {"folder": pieces}, RETRY_S)
-        else:
-            write_finished(Path(folder), scored.name, [cut.name for cut in cuts])
-    if isinstance(out, Path):
-        shutil.rmtree(scored_folder(out), ignore_errors=True)
-    names = tuple(cut.name for cut in cuts)
-    return PredictResult(rows, len(cuts), resumed_rows, rows_to_score.prepared, names)
-
-
-def finished_scores(request: PredictRequest) -> PredictResult | None:
-    """Return the result of an earlier, equal request, if `out` is the folder that it wrote.
-
-    Only footers are read. Returns `None` if `out` is not an existing local folder, if `resume` is
-    false, or if `overwrite` is true.
-
-    Raises:
-        InputError: The rows are raw, so `resume` is not possible.
-        OutputError: The folder `out` was not written by an equal request, or its files have changed
-            in size.
-        DataError: An input cannot be used.
-    """
-    out = request.out
-    if not request.resume or request.overwrite or is_remote(out) or not Path(out).is_dir():
-        return None
-    rows = _inputs(request).rows
-    assert rows is not None  # `_inputs` rejects `resume` for raw rows
-    cuts = rows.cuts
-    name = _name_of_scores(request, cuts)
-    if not is_finished(Path(out), name, [cut.name for cut in cuts]):
-        raise OutputError(
-            "the output exists already, and is not of this model, data and options",
-            where={"path": out},
-            hint="Name another folder with --out, or replace it with --overwrite.",
-        )
-    num_rows = sum(piece.num_rows for cut in cuts for piece in cut.pieces)
-    return PredictResult(num_rows, len(cuts), num_rows, names=tuple(cut.name for cut in cuts))
+        with_retries(pieces.remove, {"folder": f"{folder}/{_PIECES}"}, RETRY_S)
+    names = tuple(cut.name for cut in rows_to_score.cuts)
+    return PredictResult(rows, len(names), rows_to_score.prepared, names)
 
 
 @dataclass(frozen=True)
@@ -261,83 +199,51 @@ class CheckedInputs:
             yield _rows_of(table, sources.__getitem__, keep, result)
 
 
-def _name_of_scores(request: PredictRequest, cuts: Sequence[_Cut]) -> str:
-    settings = {
-        "keep": list(request.keep),
-        "batch_rows": request.batch_rows,
-        "device": request.device,
-    }
-    pieces = [(piece.file, piece.row_groups) for cut in cuts for piece in cut.pieces]
-    return name_of_scores(model_files(_absolute(request.model_dir)), settings, pieces)
-
-
 def _files_to_make(
-    cuts: Sequence[_Cut], folder: str, pieces: str, is_kept: bool
+    cuts: Sequence[_Cut], folder: str
 ) -> tuple[dict[str, FilePiece], dict[str, tuple[str, ...]]]:
     """Return the piece to score into each task's file, and the files to join into each output.
 
     The first mapping has the path that each task writes, the second the path of each output that is
-    joined. If one task makes the whole output, and its scores are not kept for a later command
-    (`is_kept`), the task writes the output itself.
-
-    Args:
-        folder: The folder of the outputs.
-        pieces: The folder of the files to join.
+    joined. If one task makes the whole output, the task writes the output itself. `folder` is the
+    folder of the outputs.
     """
     made: dict[str, FilePiece] = {}
     joins: dict[str, tuple[str, ...]] = {}
     for cut in cuts:
         target = f"{folder}/{cut.name}"
         targets = [target]
-        if len(cut.pieces) > 1 or is_kept:
-            targets = [f"{pieces}/{number:05d}-{cut.name}" for number in range(len(cut.pieces))]
+        if len(cut.pieces) > 1:
+            numbers = range(len(cut.pieces))
+            targets = [f"{folder}/{_PIECES}/{number:05d}-{cut.name}" for number in numbers]
             joins[target] = tuple(targets)
         made |= zip(targets, cut.pieces, strict=True)
     return made, joins
-
-
-def _rows_there(files: Iterable[str]) -> dict[str, int]:
-    """Return the number of rows of each file that exists and is a complete parquet file, by path.
-
-    Missing and unreadable files are omitted.
-    """
-    rows_of: dict[str, int] = {}
-    for file in files:
-        with suppress(OSError, ArrowInvalid):
-            rows_of[file] = int(pq.read_metadata(file).num_rows)
-    return rows_of
 
 
 def check_request(request: PredictRequest) -> CheckedInputs:
     """Return the inputs of a request, after checking footers or first lines; needs no cluster.
 
     Raises:
-        InputError: The options contradict each other, such as `resume` with a URL or raw rows.
+        InputError: The rows could be raw or prepared.
         DataError: The model, a file or a column to keep cannot be used.
         OutputError: The output folder exists and `overwrite` is false, or it holds the model or an
             input.
         Unavailable: A storage does not answer.
     """
-    if request.resume and is_remote(request.out):
-        raise InputError(
-            "scores in an object store cannot be resumed",
-            where={"path": request.out},
-            hint="Leave --resume out, or score into a folder and copy it.",
-        )
     check_output(request.out, request.overwrite)
-    return _inputs(request)
-
-
-def _inputs(request: PredictRequest) -> CheckedInputs:
     saved, _ = model_for_worker(str(request.model_dir), "cpu")
     files, is_raw = files_to_score(request.inputs, saved, request.raw.is_raw)
     check_inputs_outside(request.out, [request.model_dir, *(file.path for file in files)])
     check_kept(request.keep, saved, is_raw, columns_of_classes(request.model_dir, saved))
     if is_raw:
-        return CheckedInputs(saved, files, raw=_raw(request, saved, files))
+        workflow = workflow_for(request.model_dir, saved)
+        raw = RawRows(tuple(files), workflow, request.raw, request.keep)
+        raw.check("--keep")
+        return CheckedInputs(saved, files, raw=raw)
     with taken_for_prepared(request.raw):
         table = read_footers([file.path for file in files], saved.schema, need_label=False)
-    with_rows = {group.file for group in table.row_groups}
+    with_rows = {*table.compact.files}
     for file in files:
         if file.path not in with_rows:
             raise DataError("no rows in the file", where={"file": file.path}, hint="Leave it out.")
@@ -361,19 +267,6 @@ def check_kept(
     if taken:
         name = min(taken)
         raise DataError(f"cannot keep a column named {name}: the scores have that name")
-
-
-def _raw(request: PredictRequest, saved: SavedModel, files: list[InputFile]) -> RawRows:
-    if request.resume:
-        raise InputError(
-            "the scoring of raw rows cannot be resumed",
-            hint="Prepare them with `distrain prep RAW --workflow W --unlabeled --out DIR`, and "
-            "resume the scoring of DIR/train.",
-        )
-    workflow = workflow_for(request.model_dir, saved)
-    rows = RawRows(tuple(files), workflow, request.raw, request.keep)
-    rows.check("--keep")
-    return rows
 
 
 def _target_names(files: Sequence[str]) -> list[str]:

@@ -203,7 +203,7 @@ def _looks_raw(path: str, schema: Schema) -> bool:
         return False  # the root folder of a `prep` output; the reader raises the error
     if detect_format(path) != PARQUET:
         return True
-    if not is_remote(path) and find_schema_next_to(path) is not None:
+    if find_schema_next_to(path) is not None:
         return False
     with open_input(path, retry_s=RETRY_S) as handle:
         try:
@@ -268,8 +268,7 @@ def check_same_workflow(model_dir: str | Path, saved: SavedModel, files: Sequenc
     `files` are prepared; files without a workflow next to them are accepted.
     """
     known = Vocabularies.from_json(saved.about)
-    kept = os.path.join(model_dir, WORKFLOW)
-    if not is_remote(model_dir) and os.path.isdir(kept):
+    if (kept := _own_workflow(model_dir)) is not None:
         known = known.kept_in(kept)
     check_meaning(known, f"the model {model_dir}", files, saved.schema)
 
@@ -356,8 +355,7 @@ def workflow_for(model_dir: str | Path, saved: SavedModel) -> str:
     Raises `DataError` if there is no copy, and the data's workflow is missing or has changed, or
     the data was prepared without one.
     """
-    kept = os.path.join(model_dir, WORKFLOW)
-    if not is_remote(model_dir) and os.path.isdir(kept):
+    if (kept := _own_workflow(model_dir)) is not None:
         return kept
     known = Vocabularies.from_json(saved.about)
     if known.workflow and all(file.is_unchanged for file in known.files.values()):
@@ -369,3 +367,9 @@ def workflow_for(model_dir: str | Path, saved: SavedModel) -> str:
         where={"model": model_dir, "workflow": known.workflow or "none"},
         hint="Restore it, or prepare the rows like the training data and score the result.",
     )
+
+
+def _own_workflow(model_dir: str | Path) -> str | None:
+    """Return the folder of a local model's own copy of the workflow; `None` if it has none."""
+    kept = os.path.join(model_dir, WORKFLOW)
+    return kept if not is_remote(model_dir) and os.path.isdir(kept) else None

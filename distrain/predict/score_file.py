@@ -73,7 +73,7 @@ def score_file(
     targets = saved.model.task.targets
     loader = scoring_loader(dataset, batch_rows, on, threads=1)
     columns = [column for _, column in keep]
-    kept = side_columns([source], columns, batch_rows, row_groups=row_groups)
+    kept = side_columns(source, columns, batch_rows, row_groups=row_groups)
     writer, pending = None, list[pa.Table]()
     with (
         atomic_file(target, make_folder=False) as partial,
@@ -120,7 +120,7 @@ def _scores(
         yield scores
 
 
-def model_files(model_dir: str) -> list[str]:
+def _model_files(model_dir: str) -> list[str]:
     """Return the files whose versions identify the model in a saved model or a checkpoint.
 
     These are the descriptions and weights of a saved model (and of an ensemble's members), or the
@@ -135,7 +135,7 @@ def model_files(model_dir: str) -> list[str]:
 
 def _version(model_dir: str) -> tuple[str | None, ...] | None:
     try:
-        return tuple(file_identity(file) for file in model_files(model_dir))
+        return tuple(file_identity(file) for file in _model_files(model_dir))
     except OSError:
         return None  # `open_model` raises the error
 
@@ -161,11 +161,11 @@ def _model(model_dir: str, version: tuple[str | None, ...] | None, on: torch.dev
     return saved
 
 
-def join_pieces(pieces: Sequence[str], target: str, keep: bool = False) -> int:
+def join_pieces(pieces: Sequence[str], target: str) -> int:
     """Concatenate the parquet files `pieces` into `target`, in order; return the number of rows.
 
-    The pieces are removed afterwards, unless `keep` is set or `target` is a URL. A local `target`
-    that exists is complete, and is not written again. Raises `OutputError` if the target cannot be
+    The pieces are removed afterwards, unless `target` is a URL. A local `target` that exists is
+    complete, and is not written again. Raises `OutputError` if the target cannot be
     written, `DataError` if a piece cannot be opened, `Unavailable` if the storage does not answer,
     and Arrow's error for a damaged piece.
     """
@@ -183,7 +183,7 @@ def join_pieces(pieces: Sequence[str], target: str, keep: bool = False) -> int:
                 for group in range(file.num_row_groups):
                     writer.write_table(file.read_row_group(group))
                 rows += file.metadata.num_rows
-    if local and not keep:
+    if local:
         for piece in pieces:
             Path(piece).unlink(missing_ok=True)
     return rows

@@ -9,40 +9,39 @@ from distrain.prep.parts import readable_parquet
 
 
 def side_columns(
-    files: Sequence[str],
+    file: str,
     columns: Sequence[str],
     batch_rows: int,
     schema: pa.Schema | None = None,
     *,
     row_groups: Sequence[int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield `columns` of all rows of parquet files, in order, in batches of `batch_rows` rows.
+    """Yield `columns` of all rows of a parquet file, in order, in batches of `batch_rows` rows.
 
     The last batch may be shorter. If `columns` is empty, there are no batches. If `schema` is
-    given, columns are cast to it; otherwise all files must have the same types. If `row_groups` is
-    given, only the row groups with these indices are read from each file.
+    given, columns are cast to it. If `row_groups` is given, only the row groups with these indices
+    are read.
 
     Raises:
-        DataError: A file cannot be read, or a value does not fit into the type in `schema`.
+        DataError: The file cannot be read, or a value does not fit into the type in `schema`.
         Unavailable: The storage does not answer.
     """
     if not columns:
         return
     pending: list[pa.RecordBatch] = []
     rows = 0
-    for file in files:
-        with readable_parquet(file) as parquet:
-            groups = None if row_groups is None else list(row_groups)
-            for piece in parquet.iter_batches(batch_rows, groups, list(columns)):
-                piece = piece if schema is None else _as(schema, piece, file)
-                while piece.num_rows:
-                    taken = piece.slice(0, batch_rows - rows)
-                    piece = piece.slice(taken.num_rows)
-                    pending.append(taken)
-                    rows += taken.num_rows
-                    if rows == batch_rows:
-                        yield pa.concat_batches(pending)
-                        pending, rows = [], 0
+    with readable_parquet(file) as parquet:
+        groups = None if row_groups is None else list(row_groups)
+        for piece in parquet.iter_batches(batch_rows, groups, list(columns)):
+            piece = piece if schema is None else _as(schema, piece, file)
+            while piece.num_rows:
+                taken = piece.slice(0, batch_rows - rows)
+                piece = piece.slice(taken.num_rows)
+                pending.append(taken)
+                rows += taken.num_rows
+                if rows == batch_rows:
+                    yield pa.concat_batches(pending)
+                    pending, rows = [], 0
     if rows:
         yield pa.concat_batches(pending)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -178,15 +178,11 @@ def readable_parquet(path: str, where: dict[str, object] | None = None) -> Itera
     """
     place = {"file": path, **(where or {})}
     try:
-        if os.path.exists(path):  # Arrow reads local files itself, without Python's GIL.
-            with pq.ParquetFile(path, **_SETTINGS) as file:
-                yield file
-        else:
-            with (
-                open_input(path, retry_s=RETRY_S) as handle,
-                pq.ParquetFile(handle, **_SETTINGS) as file,
-            ):
-                yield file
+        with ExitStack() as opened:
+            # Arrow reads local files itself, without Python's GIL.
+            is_local = os.path.exists(path)
+            source = path if is_local else opened.enter_context(open_input(path, retry_s=RETRY_S))
+            yield opened.enter_context(pq.ParquetFile(source, **_SETTINGS))
     except (pa.ArrowException, OSError, UnicodeDecodeError, KeyError) as error:
         raise DataError(
             "the parquet file cannot be read",

@@ -29,13 +29,12 @@ from distrain.jobs.spec.paths import absolute
 from distrain.prep.column_group import INTEGERS, LISTS_OF, NUMBERS, TEXTS
 from distrain.prep.counting.vocabularies import VocabularyReport
 from distrain.prep.features.config import FEATURES_FILE, FeatureConfig
-from distrain.prep.features.document import FeatureDocument
 from distrain.prep.fitting import fit_as_asked
 from distrain.prep.histories.making import check_log, make_histories
 from distrain.prep.lookups.index import forget_run, make_lookups
 from distrain.prep.memory import MemoryPlan, plan_memory
 from distrain.prep.operators.value_table import SavedTable
-from distrain.prep.parts import Part, kept_names, split_parts
+from distrain.prep.parts import Part, split_parts
 from distrain.prep.progress import PhaseCounter, ProgressCallback
 from distrain.prep.reading import (
     ReadInputs,
@@ -94,13 +93,16 @@ def prepare(
     request = with_features(request)
     files = list_inputs(request.inputs, retry_s=RETRY_S)
     valid_files = list_inputs(request.valid, retry_s=RETRY_S) if request.valid else []
-    refuse_files(files, valid_files, PREP_JSON)
+    refuse_files(files, valid_files)
     log_files = list_inputs(request.log, retry_s=RETRY_S) if request.log else []
     joins = request.features.document.joins if request.features is not None else ()
     read = [file.path for file in (*files, *valid_files, *log_files)]
     check_inputs_outside(request.out, [*read, *(join.file for join in joins)])
-    refuse_files(log_files, [*files, *valid_files], PREP_JSON)
+    refuse_files(log_files, [*files, *valid_files])
     workflow = _workflow(request)
+    features = request.features or FeatureConfig.built_in(
+        workflow, request.layout, request.unlabeled, request.keep
+    )
     memory = plan_memory(client, request.memory_bytes, request.block_bytes, workflow.has_tables)
     check_log(workflow.history, request.log, is_fitted=request.saved_workflow is not None)
     out = request.out
@@ -114,7 +116,7 @@ def prepare(
     ):
         check_shared([folder, staging], client)
         runner, report = TaskRunner(client), on_progress or (lambda _: None)
-        run = _Run(request, workflow, folder, staging, runner, memory, report)
+        run = _Run(request, features, workflow, folder, staging, runner, memory, report)
         try:
             result = run.do(files, valid_files, log_files)
         finally:
@@ -166,6 +168,7 @@ _STAGING = ".staging"
 @dataclass
 class _Run:
     _request: PrepRequest
+    _features: FeatureConfig
     _workflow: Workflow
     _folder: str
     _staging: str
@@ -184,6 +187,7 @@ class _Run:
         log_files: Sequence[InputFile],
     ) -> PrepResult:
         started = time.perf_counter()
+        kept = self._features.kept  # raises before any row is read
         with self._timed("read"):
             read = self._read([*log_files, *files, *valid_files])
         read, before = read.without({file.path for file in log_files})
@@ -212,7 +216,7 @@ class _Run:
             {c: report.new_ids for c, report in reports.items()} if self._request.update else None,
             tuple(again) if self._request.update else (),
             read.unlabelled,
-            kept_names(self._request.keep, self._names),
+            kept,
         )
         warnings = warnings_of(result, is_fitted_anew=self._request.saved_workflow is None)
         result = replace(result, warnings=tuple(warnings))
@@ -227,13 +231,9 @@ class _Run:
         self._seconds[phase] = round(time.perf_counter() - started, 3)
 
     def _read(self, files: Sequence[InputFile]) -> ReadInputs:
-        request, workflow = self._request, self._workflow
-        features = request.features or FeatureConfig.built_in(
-            workflow, request.layout, request.unlabeled, request.keep
-        )
-        kept_names(request.keep, self._names)  # raises before any row is read
-        settings = (self._runner, self._staging, self._on_progress, workflow)
-        read = read_inputs(files, features, request, *settings)
+        request = self._request
+        settings = (self._runner, self._staging, self._on_progress, self._workflow)
+        read = read_inputs(files, self._features, request, *settings)
         if not read.parts:
             raise _no_rows(files, read)
         read.bad_lines.check_share(read.num_good, request.max_bad)
@@ -242,8 +242,9 @@ class _Run:
         return read
 
     def _split(self, read: ReadInputs, valid_paths: set[str]) -> tuple[list[Part], list[Part]]:
-        rows, request = read.num_rows, self._request
-        if read.valid_parts is not None:
+        request = self._request
+        rows = sum(part.num_rows for part in read.parts)
+        if read.valid_parts:
             return list(read.parts), list(read.valid_parts)
         if valid_paths:
             train = [part for part in read.parts if part.source not in valid_paths]
@@ -262,8 +263,8 @@ class _Run:
         return train, valid
 
     def _fit(self, parts: Sequence[Part]) -> dict[str, VocabularyReport]:
-        if self._request.features is not None:  # saved for later rows, which are not split
-            features = self._request.features.without_split()
+        if not self._features.as_is:  # saved for later rows, which are not split
+            features = self._features.without_split()
             features.save(f"{self._folder}/workflow/{FEATURES_FILE}")
         self._workflow, reports = fit_as_asked(
             self._request,
@@ -287,14 +288,11 @@ class _Run:
         categories = f"{workflow}/{CATEGORIES}"
         lookups = make_lookups(categories, sizes, self._runner, self._staging, self._memory)
         request = self._request
-        settings = (
-            *(request.row_group_rows, not request.unlabeled),
-            *(self._kept(), self._document),
-        )
+        settings = (request.row_group_rows, self._features)
         histories = make_histories(
             self._workflow.history,
             (before, train, valid),
-            request.features is not None,
+            not self._features.as_is,
             (workflow, lookups),
             (self._runner, self._memory, self._staging),
             request.block_bytes,
@@ -322,27 +320,6 @@ class _Run:
         valid_report = split_report(written[len(train) :]) if valid else None
         return split_report(written[: len(train)]), valid_report
 
-    @property
-    def _document(self) -> FeatureDocument | None:
-        """The document that defines the label and other columns besides the features.
-
-        `None` if there is no document, or the rows are unlabelled.
-        """
-        features = self._request.features
-        return None if features is None or features.unlabeled else features.document
-
-    @property
-    def _names(self) -> list[str]:
-        beside = self._document.beside if self._document else ()
-        return [*self._workflow.columns, *(column.name for column in beside)]
-
-    def _kept(self) -> dict[str, str] | None:
-        if not self._request.is_traced:
-            return None
-        kept = kept_names(self._request.keep, self._names)
-        # Staged rows of a table have the kept columns under their names in the output.
-        return kept if self._request.features is None else {name: name for name in kept}
-
     def _refuse_no_ones(self, train: SplitReport) -> None:
         if self._request.saved_workflow is None and train.num_ones == 0:
             raise DataError(
@@ -367,13 +344,13 @@ class _Run:
         return {c: (LISTS_OF if c in self._list_lengths else "") + k for c, k in items.items()}
 
     def _save_schema(self, cardinalities: dict[str, int]) -> None:
-        features = self._request.features
-        tags = {c: spec.tags for c, spec in features.document.columns.items()} if features else {}
+        document = self._features.document
+        tags = {c: spec.tags for c, spec in document.columns.items()}
         width = self._request.embedding_dim
         schema = output_schema(self._workflow, cardinalities, width, self._list_lengths, tags)
         if self._request.unlabeled:
             schema = schema.remove_by_tag(Tags.TARGET)
-        elif (document := self._document) is not None:
+        else:
             schema = schema.with_columns(document.target.schema_of(LABEL), *document.beside)
         for name in ("schema.pbtxt", "schema.json"):
             schema.save(f"{self._folder}/{name}")

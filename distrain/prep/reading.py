@@ -35,7 +35,7 @@ from distrain.prep.features.staging import Staged, StagingTask, stage_rows
 from distrain.prep.features.table_file import TableFile
 from distrain.prep.parts import Part, parts_of_row_groups
 from distrain.prep.progress import PhaseCounter, ProgressCallback
-from distrain.prep.raw_lines import TextLayout
+from distrain.prep.report_file import PREP_JSON
 from distrain.prep.request import PrepRequest
 from distrain.prep.text_files.byte_ranges import plan_ranges
 from distrain.prep.workers import TaskRunner
@@ -56,29 +56,25 @@ class ReadInputs:
     bad_lines: BadLineTally
     category_types: dict[str, str]  # `int64` or `string`, by categorical column that has values
     # the validation rows, if the document selects them by a column; other rows are in `parts`
-    valid_parts: tuple[Part, ...] | None = None
+    valid_parts: tuple[Part, ...] = ()
     unlabelled: int = 0  # number of rows dropped because their target is missing
     form: str = "table"  # the form of the first file, as from `form_of`
 
     @property
-    def num_rows(self) -> int:
-        return sum(part.num_rows for part in self.parts)
+    def all_parts(self) -> tuple[Part, ...]:
+        return (*self.parts, *self.valid_parts)
 
     def without(self, paths: Collection[str]) -> tuple[ReadInputs, list[Part]]:
         """Return the inputs without the files `paths`, and the parts of the files `paths`."""
-        rows = [*self.parts, *(self.valid_parts or ())]
         parts = tuple(part for part in self.parts if part.source not in paths)
-        valid = self.valid_parts
-        if valid is not None:
-            valid = tuple(part for part in valid if part.source not in paths)
+        valid = tuple(part for part in self.valid_parts if part.source not in paths)
         rest = replace(self, parts=parts, valid_parts=valid)
-        return rest, [part for part in rows if part.source in paths]
+        return rest, [part for part in self.all_parts if part.source in paths]
 
     @property
     def num_good(self) -> int:
         """Number of rows that are not bad lines, including rows dropped for their missing label."""
-        valid = sum(part.num_rows for part in self.valid_parts or ())
-        return self.num_rows + valid + self.unlabelled
+        return _num_rows(self.all_parts) + self.unlabelled
 
 
 def with_features(request: PrepRequest) -> PrepRequest:
@@ -139,13 +135,10 @@ def workflow_of(features: FeatureConfig, saved: Workflow | None) -> Workflow:
     return saved
 
 
-def refuse_files(
-    files: Sequence[InputFile], valid_files: Sequence[InputFile], prepared_mark: str
-) -> None:
+def refuse_files(files: Sequence[InputFile], valid_files: Sequence[InputFile]) -> None:
     """Raise an `InputError` if a file is in both arguments, or if rows are prepared already.
 
-    Rows are prepared already if they are in a folder `train` or `valid` beside a file with the name
-    `prepared_mark`.
+    Rows are prepared already if they are in a folder `train` or `valid` beside a `prep.json`.
     """
     shared = {file.path for file in files} & {file.path for file in valid_files}
     if shared:
@@ -158,7 +151,7 @@ def refuse_files(
     # again, with a second logarithm.
     for folder in {os.path.dirname(file.path) for file in (*files, *valid_files)}:
         parent, name = os.path.split(folder)
-        if name in ("train", "valid") and _is_file(os.path.join(parent, prepared_mark)):
+        if name in ("train", "valid") and _is_file(os.path.join(parent, PREP_JSON)):
             raise InputError(
                 "the rows are prepared already",
                 where={"folder": path_or_url(folder)},
@@ -238,12 +231,13 @@ def read_inputs(
     read = _joined(tables, staged, types)
     num_ones = sum(result.num_ones for result in results)
     is_binary = features.document.target.kind == "binary"
-    num_rows = read.num_rows + _num_rows(read.valid_parts or ())
+    num_rows = _num_rows(read.all_parts)
     if request.saved_workflow is None and num_rows:
         if is_binary and not features.as_is and num_ones == 0:
             raise _no_ones(features, tables[0], num_rows)
         _check_hashes(features, frozenset[int]().union(*(result.hashes for result in results)))
-    return _split_by_values(read, features)
+    _check_split(read, features)
+    return read
 
 
 def _types_for_all(
@@ -338,19 +332,13 @@ def _check_hashes(features: FeatureConfig, hashes: frozenset[int]) -> None:
         )
 
 
-def _split_by_values(read: ReadInputs, features: FeatureConfig) -> ReadInputs:
-    """Check the split of rows by values, and return the inputs with `valid_parts` set accordingly.
-
-    `valid_parts` becomes `None` unless the document splits rows by values. Raises a `DataError` if
-    such a split leaves no training or no validation rows.
-    """
+def _check_split(read: ReadInputs, features: FeatureConfig) -> None:
+    """Raise a `DataError` if a split by values leaves no training or no validation rows."""
     split = features.document.split
-    if split is None:
-        return replace(read, valid_parts=None)
-    if bool(read.parts) == bool(read.valid_parts):
-        return read if read.parts else replace(read, valid_parts=None)
+    if split is None or bool(read.parts) == bool(read.valid_parts):
+        return
     wanted = "validation" if read.parts else "training"
-    num_rows = _num_rows((*read.parts, *(read.valid_parts or ())))
+    num_rows = _num_rows(read.all_parts)
     raise DataError(
         f"no {wanted} rows: split by {split.by} puts all {num_rows:,} rows into the other part",
         where={"column": getattr(split, "column", "")},
@@ -367,7 +355,7 @@ class RawSample:
 
 
 def first_rows(
-    path: str | None, workflow: Workflow, features: FeatureConfig | None, most: int
+    path: str | None, workflow: Workflow, features: FeatureConfig, most: int
 ) -> RawSample:
     """Return the first rows of a raw file, at most `most`, with the features' source columns.
 
@@ -378,8 +366,7 @@ def first_rows(
         DataError: The file is missing, cannot be used, or has no rows.
         Unavailable: The storage does not answer.
     """
-    config = features or FeatureConfig.built_in(workflow, TextLayout(), True, ())
-    config = replace(config.without_split(), unlabeled=True)
+    config = replace(features.without_split(), unlabeled=True)
     file = list_inputs(path)[0] if path is not None else _fitted_file(workflow)
     look = replace(table_file_of(file.path, config), size_bytes=file.size_bytes)
     columns = config.document.columns.items()

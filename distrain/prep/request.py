@@ -123,11 +123,6 @@ class PrepRequest:
         return [mistake for mistake, is_made in checks.items() if is_made]
 
     @property
-    def is_traced(self) -> bool:
-        """Whether prepared rows also get their origin, the columns `file` and `row_number`."""
-        return self.unlabeled or bool(self.keep)
-
-    @property
     def part_rows(self) -> int:
         """The number of parquet rows per task: about the number of lines in a block of text."""
         return max(1, self.block_bytes // _BYTES_PER_ROW)

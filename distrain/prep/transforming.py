@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -19,7 +19,6 @@ from distrain.errors import DataError
 from distrain.prep.column_group import LISTS_OF
 from distrain.prep.column_statistics import ColumnStatistics, seen_in
 from distrain.prep.features.config import FeatureConfig
-from distrain.prep.features.document import FeatureDocument
 from distrain.prep.features.file_checks import rows_in_memory
 from distrain.prep.features.rows import window_numbers
 from distrain.prep.features.staging import StagingTask, staged_rows
@@ -66,9 +65,7 @@ def transform_part(
     lookups: Lookups,
     output: str,
     row_group_rows: int,
-    labeled: bool = True,
-    kept: Mapping[str, str] | None = None,
-    document: FeatureDocument | None = None,
+    features: FeatureConfig,
     history: PartHistory | None = None,
     training: bool = False,
 ) -> WrittenPart:
@@ -79,55 +76,44 @@ def transform_part(
     dictionaries, LZ4, column statistics, a checksum per page.
 
     Args:
-        labeled: Whether the part has labels, which are then written.
-        kept: The part's columns to write unchanged, by their names in the output; also writes the
-            columns `file` and `row_number` with each row's origin. `None` writes neither.
-        document: Describes labels and other columns besides the features; `None` for a table
-            without a features document, or for unlabelled rows.
+        features: Describes labels, columns to keep, and other columns besides the features.
         history: Finds the rows' lists of earlier events; `None` for no lists.
         training: Whether the workflow was fitted on these rows. Target means then exclude a row's
             own fold or, by time, the row's own and later blocks.
     """
     workflow = load_workflow(workflow_dir, lookups)
-    columns = _columns_of(workflow, document, labeled)
+    columns = _columns_of(workflow, features)
     table = read_training_rows(part, columns, workflow) if training else read_part(part, columns)
     with located(part):
-        features = _transformed(table, workflow, document)
-    if kept is not None:
-        for name, values in _traced(part, kept).items():
-            features = features.append_column(name, values)
-    windows = document.windows if document else None
+        made = _transformed(table, workflow, features)
+    if features.is_traced:
+        for name, values in _traced(part, features).items():
+            made = made.append_column(name, values)
     lists = None if history is None else history.opened(part)
-    _write(features, output, row_group_rows, windows, lists)
+    _write(made, output, row_group_rows, features.windows, lists)
     missing = {column: _num_missing(table[column]) for column in workflow.columns}
     lengths = {
-        column: pc.min_max(pc.list_value_length(features[column])).as_py()
+        column: pc.min_max(pc.list_value_length(made[column])).as_py()
         for column in workflow.columns
-        if holds_lists(features.schema.field(column).type)
+        if holds_lists(made.schema.field(column).type)
     }
     bounds = {
         column: (bounds_found["min"] or 0, bounds_found["max"] or 0)
         for column, bounds_found in lengths.items()
     }
-    is_counted = labeled and _is_binary(document)
-    ones = int(pc.sum(features[LABEL]).as_py() or 0) if is_counted else None
+    is_counted = not features.unlabeled and features.document.target.kind == "binary"
+    ones = int(pc.sum(made[LABEL]).as_py() or 0) if is_counted else None
     beside = [name for name in columns if name not in workflow.columns]
-    seen = seen_in(workflow, features, beside)
+    seen = seen_in(workflow, made, beside)
     return WrittenPart(part.source, table.num_rows, missing, bounds, seen, ones)
 
 
-def _is_binary(document: FeatureDocument | None) -> bool:
-    return document is None or document.target.kind == "binary"
+def _columns_of(workflow: Workflow, features: FeatureConfig) -> tuple[str, ...]:
+    beside = (column.name for column in features.beside)
+    return (*(() if features.unlabeled else (LABEL,)), *workflow.columns, *beside)
 
 
-def _columns_of(
-    workflow: Workflow, document: FeatureDocument | None, labeled: bool
-) -> tuple[str, ...]:
-    beside = () if document is None else tuple(column.name for column in document.beside)
-    return (*((LABEL,) if labeled else ()), *workflow.columns, *beside)
-
-
-def _transformed(table: pa.Table, workflow: Workflow, document: FeatureDocument | None) -> pa.Table:
+def _transformed(table: pa.Table, workflow: Workflow, features: FeatureConfig) -> pa.Table:
     """Return the output columns of staged rows.
 
     They are the label, the features, and the document's other columns, such as weights. Binary
@@ -135,18 +121,17 @@ def _transformed(table: pa.Table, workflow: Workflow, document: FeatureDocument 
     """
     if LABEL in table.column_names:
         label = table[LABEL]
-        label = _checked_label(label) if _is_binary(document) else concrete(label)
+        is_binary = features.document.target.kind == "binary"
+        label = _checked_label(label) if is_binary else concrete(label)
         field = pa.field(LABEL, pa.float32(), nullable=False)
         table = table.set_column(table.column_names.index(LABEL), field, label)
-    features = workflow.transform(table)
-    for column in () if document is None else document.beside:
+    made = workflow.transform(table)
+    for column in features.beside:
         values = concrete(table[column.name])
         if pa.types.is_integer(values.type):
             values = values.cast(pa.float32())
-        features = features.append_column(
-            pa.field(column.name, values.type, nullable=False), values
-        )
-    return features
+        made = made.append_column(pa.field(column.name, values.type, nullable=False), values)
+    return made
 
 
 class RawTables:
@@ -165,13 +150,12 @@ class RawTables:
 
     def __init__(self, folder: str, labeled: bool = True):
         look_at = partial(SavedVocabulary.look_at, f"{folder}/{CATEGORIES}")
-        self._folder, self._labeled = folder, labeled
+        self._folder = folder
         self.workflow = Workflow.load(folder, look_at)
         features = saved_features(folder) or FeatureConfig.built_in(
             self.workflow, TextLayout(), False, ()
         )
         self.features = replace(features, unlabeled=not labeled)
-        self._document = None if self.features.as_is else self.features.document
         self._loaded: Workflow | None = None
         self._lock = threading.Lock()
 
@@ -183,17 +167,12 @@ class RawTables:
         """
         if self.workflow.history is not None:
             return "histories of"
-        windows = self._labeled and self._document and self._document.windows
-        return "windows of" if windows else None
+        return "windows of" if self.features.windows else None
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of prepared rows."""
-        return _columns_of(self.workflow, self._document, self._labeled)
-
-    @property
-    def _inputs(self) -> tuple[str, ...]:
-        return self.columns if self._document is None else self.features.inputs
+        return _columns_of(self.workflow, self.features)
 
     def of_rows(self, table: pa.Table, name: str) -> pa.Table:
         """Return rows in memory as `prepare` writes them.
@@ -206,22 +185,16 @@ class RawTables:
         Raises:
             DataError: A column is missing; or a value cannot be used, with its row and column.
         """
-        if self._document is None:
+        if self.features.as_is:
             numbers = {*self.workflow.categorical} & {*RAW_COLUMNS} - self.workflow.text_categories
             table = with_words_as_numbers(table, numbers)
-            table = table.select([name for name in self._inputs if name in table.column_names])
+            table = table.select([name for name in self.columns if name in table.column_names])
         types = {field.name: field.type for field in table.schema}
         file = rows_in_memory(name, types, self.features)
-        if self.features.as_is:
-            self.workflow.check_category_types(file.category_types(self.features))
-        if self._document is not None:
+        if not self.features.as_is:
             part = Part(name, (0,), table.num_rows, name)
             table = staged_rows(table, self._task(file, part))
-        return self._transformed(table)
-
-    def _transformed(self, table: pa.Table) -> pa.Table:
-        document = self._document if self._labeled else None
-        return _transformed(table, self._with_vocabularies(), document)
+        return _transformed(table, self._with_vocabularies(), self.features)
 
     def _task(self, file: TableFile, part: Part) -> StagingTask:
         holds = self.workflow.record.get(HOLDS, {}).items()
@@ -323,7 +296,10 @@ def _in_windows(table: pa.Table, windows: TableWindows | None) -> list[Int64Arra
     return np.split(order, begins[1:])
 
 
-def _traced(part: Part, kept: Mapping[str, str]) -> dict[str, pa.ChunkedArray | pa.Array]:
+def _traced(part: Part, features: FeatureConfig) -> dict[str, pa.ChunkedArray | pa.Array]:
+    """Return the origin of each row of a part, and the columns to keep, by their output names."""
+    # Staged rows of a features document have the kept columns under their names in the output.
+    kept = features.kept if features.as_is else {name: name for name in features.kept}
     is_staged = part.path != part.source
     table = read_part(part, (*kept.values(), *((ROW_NUMBER,) if is_staged else ())))
     first = (part.first_row or 0) + part.skip_rows

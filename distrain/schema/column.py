@@ -1,10 +1,11 @@
 """`ColumnSchema`: the name, type and meaning of one column."""
 
+import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from distrain.errors import SchemaError
 
@@ -88,6 +89,9 @@ class ColumnSchema:
     value_count: tuple[int | None, int | None] | None = None
     properties: Mapping[str, Any] = field(default_factory=dict)
 
+    # of `columns_from_json`
+    __pydantic_config__: ClassVar = {"strict": True, "extra": "forbid"}
+
     def __post_init__(self) -> None:
         if not self.name:
             raise SchemaError("a column needs a name")
@@ -102,8 +106,8 @@ class ColumnSchema:
             raise SchemaError(f"unknown dtype {self.dtype!r}", where=where, hint=hint)
         for size in ("cardinality", "embedding_dim"):
             value = getattr(self, size)
-            if value is not None and value < 1:
-                raise SchemaError(f"{size} {value} is not positive", where=where)
+            if value is not None and not 1 <= value < 2**63:
+                raise SchemaError(f"{size} {value!s:.40} is not in 1 .. 2**63-1", where=where)
         if isinstance(self.tags, str):
             raise SchemaError(f"tags are a list of words, not the text {self.tags!r}", where=where)
         object.__setattr__(self, "tags", tuple(dict.fromkeys(str(tag) for tag in self.tags)))
@@ -213,62 +217,22 @@ def columns_from_json(document: Mapping[str, Any]) -> tuple[ColumnSchema, ...]:
         SchemaError: The document has another form, an unknown field or an invalid value, or a name
             is repeated.
     """
+    from pydantic import TypeAdapter, ValidationError
+
     try:
-        items = list(document["columns"])
-        unknown = sorted({key for item in items for key in item} - _JSON_FIELDS.keys())
-        if unknown:
-            raise SchemaError(
-                f"unknown fields of a column: {', '.join(map(repr, unknown))}",
-                hint=f"Allowed: {', '.join(sorted(_JSON_FIELDS))}.",
-            )
-        for item in items:
-            _check_types(item)
-        columns = tuple(ColumnSchema(**item) for item in items)
+        items = json.dumps(document["columns"])
+        columns = TypeAdapter(tuple[ColumnSchema, ...]).validate_json(items)
     except (KeyError, TypeError) as error:
         raise SchemaError(f"not a schema document: {error!r:.200}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        at, *field_at = first["loc"] or ("",)
+        name = document["columns"][at].get("name") if field_at else None
+        named = ".".join(map(str, field_at)) or f"columns.{at}".rstrip(".")
+        raise SchemaError(
+            f"not a schema document: {named} is {first['input']!r:.80}: {first['msg']}",
+            where={} if name is None else {"column": f"{name!r:.80}"},
+            hint=f"The fields of a column: {', '.join(asdict(ColumnSchema('-')))}.",
+        ) from None
     check_names(columns)
     return columns
-
-
-def _check_types(item: Mapping[str, Any]) -> None:
-    if not isinstance(item, Mapping):
-        raise TypeError(f"a column is a mapping, not {item!r:.80}")
-    for key, value in item.items():
-        needed, fits = _JSON_FIELDS[key]
-        if not fits(value):
-            text = repr(value) if not isinstance(value, list | dict) else type(value).__name__
-            raise SchemaError(
-                f"not a schema document: {key} is {text:.80}, not {needed}",
-                where={"column": f"{item.get('name')!r:.80}"},
-            )
-
-
-def _is_size(value: object) -> bool:
-    return value is None or (type(value) is int and abs(value) < 2**63)
-
-
-def _is_bool(value: object) -> bool:
-    return type(value) is bool
-
-
-_JSON_FIELDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
-    "name": ("a text", lambda value: isinstance(value, str)),
-    "dtype": ("a text", lambda value: value is None or isinstance(value, str)),
-    "tags": (
-        "a list of words",
-        lambda value: isinstance(value, list | tuple) and all(isinstance(v, str) for v in value),
-    ),
-    "cardinality": ("a whole number below 2**63", _is_size),
-    "embedding_dim": ("a whole number below 2**63", _is_size),
-    "is_list": ("true or false", _is_bool),
-    "is_ragged": ("true or false", _is_bool),
-    "value_count": (
-        "a least and a greatest length",
-        lambda value: (
-            value is None
-            or (isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_size, value)))
-        ),
-    ),
-    "properties": ("a mapping", lambda value: isinstance(value, Mapping)),
-}
-"""For each field of a column in JSON: its type in words, and a test that values must pass."""

@@ -127,8 +127,10 @@ def find_schema(folder: str | Path) -> Path:
 def find_schema_next_to(file: str | Path) -> Path | None:
     """Return the schema file in a data file's folder, or in the parent of that folder.
 
-    `None` if neither folder has one.
+    `None` if neither folder has one. The folders of remote files are not searched.
     """
+    if is_remote(file):
+        return None
     for folder in (Path(file).parent, Path(file).parent.parent):
         try:
             return find_schema(folder)
@@ -151,7 +153,7 @@ def schema_of_rows(patterns: Sequence[str], hint: str, retry_s: float = 0.0) -> 
         DataError, Unavailable: The rows' files cannot be listed.
     """
     file = list_inputs(patterns, suffixes=PARQUET_SUFFIXES, retry_s=retry_s)[0].path
-    found = None if is_remote(file) else find_schema_next_to(file)
+    found = find_schema_next_to(file)
     if found is not None:
         return found
     raise SchemaError(

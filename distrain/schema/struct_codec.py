@@ -127,7 +127,12 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     raise ValueError("a number without an end")
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
+    """Return a varint: seven bits a byte, the lowest first.
+
+    >>> varint(300).hex()
+    'ac02'
+    """
     digits = bytearray()
     while value >= 0x80:
         digits.append(value & 0x7F | 0x80)
@@ -136,11 +141,11 @@ def _varint(value: int) -> bytes:
 
 
 def _tag(number: int, wire_type: int) -> bytes:
-    return _varint(number << 3 | wire_type)
+    return varint(number << 3 | wire_type)
 
 
 def _chunk(number: int, payload: bytes) -> bytes:
-    return _tag(number, _BYTES) + _varint(len(payload)) + payload
+    return _tag(number, _BYTES) + varint(len(payload)) + payload
 
 
 def _double(value: float, key: str) -> bytes:

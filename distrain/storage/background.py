@@ -62,15 +62,15 @@ class LossyQueue(Generic[Item]):
     """A bounded queue of items that a `BackgroundWriter` writes.
 
     If the waiting items exceed `limit_bytes`, the oldest are dropped, except the first and the
-    newest. `take(items, bytes, item)` is called in the writer's thread for each item that was not
-    dropped: `items` and `bytes` are the number and size of the items dropped just before this item.
+    newest. `take(left_out_bytes, item)` is called in the writer's thread for each item that was not
+    dropped: `left_out_bytes` is the size of the items dropped just before this item.
 
     Attributes:
         left_out_items: Number of items dropped so far.
     """
 
     def __init__(
-        self, writer: BackgroundWriter, limit_bytes: int, take: Callable[[int, int, Item], None]
+        self, writer: BackgroundWriter, limit_bytes: int, take: Callable[[int, Item], None]
     ):
         self._writer = writer
         self._limit_bytes = limit_bytes
@@ -78,8 +78,8 @@ class LossyQueue(Generic[Item]):
         self._lock = threading.Lock()
         self._waiting: deque[tuple[Item, int]] = deque()
         self._waiting_bytes = 0
-        self._left_out = [0, 0]  # items and bytes dropped after the first waiting item
-        self._due = [0, 0]  # items and bytes dropped before the first waiting item
+        self._left_out_bytes = 0  # dropped after the first waiting item
+        self._due_bytes = 0  # dropped before the first waiting item
         self._turns = 0  # queued calls of the writer, at least one for each waiting item
         self.left_out_items = 0
 
@@ -91,8 +91,7 @@ class LossyQueue(Generic[Item]):
                 _, gone_bytes = self._waiting[1]
                 del self._waiting[1]
                 self._waiting_bytes -= gone_bytes
-                self._left_out[0] += 1
-                self._left_out[1] += gone_bytes
+                self._left_out_bytes += gone_bytes
                 self.left_out_items += 1
             ask = self._turns < len(self._waiting)
             self._turns += ask
@@ -107,9 +106,9 @@ class LossyQueue(Generic[Item]):
                 return
             item, size_bytes = self._waiting.popleft()
             self._waiting_bytes -= size_bytes
-            items, size = self._due
-            self._due, self._left_out = self._left_out, [0, 0]
-        self._take(items, size, item)
+            left_out_bytes = self._due_bytes
+            self._due_bytes, self._left_out_bytes = self._left_out_bytes, 0
+        self._take(left_out_bytes, item)
 
 
 async def in_thread(work: Callable[[], Result], timeout_s: float, otherwise: Result) -> Result:

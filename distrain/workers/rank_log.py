@@ -164,7 +164,7 @@ class RankLogWriter:
         except OSError as error:
             self._error = error
 
-    def _take(self, _: int, left_out_bytes: int, data: bytes) -> None:
+    def _take(self, left_out_bytes: int, data: bytes) -> None:
         if self._file is not None:
             note = gap_note(left_out_bytes) if left_out_bytes else b""
             self._file.write(note + data)

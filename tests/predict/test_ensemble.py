@@ -100,7 +100,7 @@ def test_commands_take_it_as_a_run(root: Path) -> None:
     found = json.loads(invoke("evaluate", root / "mean", valid, "--json").stdout)
     assert found["auc"] == said["ensemble"]["auc"]
     assert distrain.load(root / "mean").summary.auc == found["auc"]
-    done = invoke("predict", root / "mean", valid, "--out", root / "scores", "--resume")
+    done = invoke("predict", root / "mean", valid, "--out", root / "scores")
     assert done.exit_code == 0, done.output
     scores = pq.read_table(root / "scores")["probability"].to_numpy()
     of_frame = distrain.load(root / "mean").predict(str(valid))

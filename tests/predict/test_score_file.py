@@ -1,6 +1,5 @@
 """Scoring one file: which model is used."""
 
-import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,25 +11,17 @@ from unittest.mock import Mock
 import pyarrow.parquet as pq
 import pytest
 import torch
-from click.testing import CliRunner
 from damaged import flip_bytes
 from object_stores import serving
 from small_jobs import CARDINALITIES, draw_rows
 from wording import Wording
 
-from distrain.cli.models.predict import command
-from distrain.errors import DataError, InputError, OutputError
+from distrain.errors import DataError, OutputError
 from distrain.jobs.spec import MlpSpec
 from distrain.models import build_model
 from distrain.models.saved_model import save_model
 from distrain.predict import cluster_tasks, prediction, score_file as files
-from distrain.predict.prediction import (
-    PredictRequest,
-    PredictResult,
-    check_request,
-    finished_scores,
-    predict,
-)
+from distrain.predict.prediction import PredictRequest, PredictResult, check_request, predict
 from distrain.predict.score_file import join_pieces, score_file
 from distrain.predict.side_columns import check_side_columns
 from distrain.schema import criteo_schema
@@ -211,127 +202,23 @@ def _ran(monkeypatch: pytest.MonkeyPatch, most: int = 100) -> list[str]:
     return scored
 
 
-def test_scores_of_work_that_was_killed_are_used_if_they_are_the_same(
+def test_a_command_that_ends_early_leaves_nothing_and_the_next_one_scores_all(
     rows_and_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    inputs, kept = (str(rows_and_model / "*.parquet"),), rows_and_model / ".out.scored"
-
-    def request(out: str, **settings: Any) -> PredictRequest:
-        options = {"keep": ("I1",), "batch_rows": 7, "resume": True, **settings}
-        return PredictRequest(rows_and_model / "model", inputs, rows_and_model / out, **options)
-
-    _ran(monkeypatch)
-    predict(request("expected", resume=False), None)
+    inputs = (str(rows_and_model / "*.parquet"),)
+    out = rows_and_model / "out"
+    request = PredictRequest(rows_and_model / "model", inputs, out, ("I1",), 7)
+    before = sorted(rows_and_model.iterdir())
     _ran(monkeypatch, most=3)
     with pytest.raises(_Killed):
-        predict(request("out"), None)
-    assert not (rows_and_model / "out").exists()
-    (of_command,) = kept.iterdir()
-    half_written = of_command / ".00003-long.parquet.partial-0123456789abcdef"
-    for damaged in (half_written, of_command / "00001-long.parquet"):
-        damaged.write_bytes(b"PAR1")
-
+        predict(request, None)
+    assert sorted(rows_and_model.iterdir()) == before
     scored = _ran(monkeypatch)
-    progress: list[tuple[int, int, int]] = []
-    result = predict(request("out"), None, lambda *at: progress.append(at))
-    assert scored == ["00001-long.parquet", "00003-long.parquet", "00000-short.parquet"]
-    assert (result.rows, result.resumed_rows, progress[0]) == (107, 60, (2, 5, 60))
-    names = ["long.parquet", "short.parquet"]
-    found = sorted(path.name for path in (rows_and_model / "out").iterdir())
-    assert found == [".distrain-scores.json", *names]
-    for name in names:
-        assert pq.read_table(rows_and_model / "out" / name).equals(
-            pq.read_table(rows_and_model / "expected" / name)
-        )
-    assert not kept.exists()
-
-
-def test_finished_scores_of_the_same_request_are_left_as_they_are(
-    rows_and_model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = rows_and_model / "out"
-    inputs = (str(rows_and_model / "*.parquet"),)
-    settings = {"keep": ("I1",), "batch_rows": 7, "device": "cpu", "resume": True}
-    request = PredictRequest(rows_and_model / "model", inputs, out, **settings)
-    _ran(monkeypatch)
     names = ("long.parquet", "short.parquet")
-    assert predict(request, None) == PredictResult(107, 2, 0, names=names)
-    scored = _ran(monkeypatch)
-    again = PredictResult(107, 2, 107, names=names)
-    assert predict(request, None) == finished_scores(request) == again
-    assert not scored
-    words = [str(rows_and_model / "model"), *inputs, "--out", str(out), "--batch-size", "7"]
-    done = CliRunner().invoke(command, [*words, "--keep", "I1", "--resume", "--json"])
-    assert done.exit_code == 0, done.output
-    answer = json.loads(done.stdout)
-    assert (answer["rows"], answer["files"], answer["resumed_rows"]) == (107, 2, 107)
-
-    with pytest.raises(OutputError):
-        predict(replace(request, keep=()), None)
-    (out / "short.parquet").write_bytes(b"PAR1")
+    assert predict(request, None) == PredictResult(107, 2, names=names)
+    assert len(scored) == 5
     with pytest.raises(OutputError):
         predict(request, None)
-    assert predict(replace(request, overwrite=True), None).rows == 107
-
-
-@pytest.mark.parametrize("change", ["keep", "batch", "model", "description", "rows"])
-def test_scores_of_other_work_are_not_used(
-    rows_and_model: Path, monkeypatch: pytest.MonkeyPatch, change: str
-) -> None:
-    inputs = (str(rows_and_model / "long.parquet"),)
-    request = PredictRequest(
-        rows_and_model / "model", inputs, rows_and_model / "out", (), 20, resume=True
-    )
-    _ran(monkeypatch, most=2)
-    with pytest.raises(_Killed):
-        predict(request, None)
-    if change == "keep":
-        request = replace(request, keep=("I1",))
-    elif change == "batch":
-        request = replace(request, batch_rows=10)
-    elif change == "model":
-        shutil.rmtree(rows_and_model / "model")
-        save_small(rows_and_model / "model", seed=1)
-    elif change == "description":  # the weights stay as they are
-        document = json.loads((rows_and_model / "model" / "model.json").read_text())
-        document["about"] = {"edited": True}
-        (rows_and_model / "model" / "model.json").write_text(json.dumps(document))
-    else:
-        pq.write_table(draw_rows(95, seed=2), rows_and_model / "long.parquet", row_group_size=10)
-    scored = _ran(monkeypatch)
-    assert predict(request, None).resumed_rows == 0
-    assert len(scored) == 4
-
-
-def test_a_task_that_outlives_its_command_writes_no_scores_of_another(
-    rows_and_model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    request = PredictRequest(
-        rows_and_model / "model",
-        (str(rows_and_model / "long.parquet"),),
-        str(rows_and_model / "out"),
-        resume=True,
-    )
-    sent: list[tuple[Any, ...]] = []
-
-    def killed(client, function, arguments):
-        sent.extend(arguments)
-        yield 0, function(*arguments[0])
-        raise _Killed
-
-    monkeypatch.setattr(prediction, "results", killed)
-    with pytest.raises(_Killed):
-        predict(request, None)
-    late = sent[1]
-    with pytest.raises(_Killed):  # of another command with other settings, the first piece alone
-        predict(replace(request, keep=("I1",)), None)
-    with pytest.raises(OutputError):
-        score_file(*late)
-    _ran(monkeypatch)
-    assert predict(replace(request, keep=("I1",)), None).resumed_rows == 30
-    found = pq.read_table(rows_and_model / "out" / "long.parquet")
-    assert found.column_names == ["I1", "logit", "probability"]
-    assert found.num_rows == 95
 
 
 @pytest.mark.slow
@@ -344,8 +231,6 @@ def test_scores_in_an_object_store_appear_together(
         _ran(monkeypatch, most=2)
         with pytest.raises(_Killed):
             predict(request, None)
-        with pytest.raises(InputError):
-            check_request(replace(request, resume=True))
         store.invalidate_cache()
         assert not store.find("scores/out/long.parquet")
         _ran(monkeypatch)

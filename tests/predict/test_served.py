@@ -67,6 +67,7 @@ from distrain.prep import (
 from distrain.prep.features.times import calendar
 from distrain.prep.operators import OPERATORS
 from distrain.prep.operators.operator import Operator
+from distrain.prep.raw_lines import TextLayout
 from distrain.prep.reading import saved_features
 from distrain.prep.steps import STEPS, Values
 
@@ -320,6 +321,7 @@ def test_an_operator_that_needs_other_rows_is_refused_by_name(root: Path, wordin
     saved = open_model(root / "r" / "model")
     workflow_dir = root / "d" / "workflow"
     workflow, features = Workflow.load(workflow_dir), saved_features(workflow_dir)
+    assert features is not None
     columns = dict(enumerate(workflow.groups))
     lacking = Workflow(tuple(g for g in columns.values() if "shop" not in g.columns))
     wording.refused(InputError, lambda: program_of(lacking, features, saved, "table"))
@@ -342,7 +344,9 @@ def test_numbers_that_an_operator_computed_are_no_categories_of_a_program(
 ) -> None:
     monkeypatch.setitem(STEPS, Doubled.kind, STEPS["Clip"])
     group = ColumnGroup(("x",), (operator, Categorify()))
-    found = list(_mistakes("x", {"x": group}, Workflow((group,)), None))
+    workflow = Workflow((group,))
+    features = FeatureConfig.built_in(workflow, TextLayout(), True, ())
+    found = list(_mistakes("x", {"x": group}, workflow, features))
     assert [text.partition(":")[0] for text in found] == ([] if is_served else [operator.kind])
 
 

@@ -393,7 +393,7 @@ def test_further_targets_a_weight_and_windows_are_suggested_with_reasons(tmp_pat
     assert (document.target.column, list(document.more_targets)) == ("Clicked ", ["bought"])
     assert document.weight == "Sample weight"
     assert document.windows is None  # a line that somebody takes the sign of a comment from
-    assert '# windows: {by: at, size: "1d"}' in inferred.text
+    assert "# windows: {by: at, size: 1d}" in inferred.text
     assert list(document.columns) == ["weight", "at_hour", "at_weekday", "shop", "Store ID"]
     assert document.columns["Store ID"].kind == "categorical"
     assert set(inferred.reasons) == {"more_targets", "weight", "windows"}

@@ -234,7 +234,7 @@ def test_times_of_the_years_1_to_9999_are_themselves_however_they_are_stored(
 
 def test_far_times_are_kept_beside_scores_as_they_are(tmp_path: Path) -> None:
     file = str(int96_file(tmp_path / "int96.parquet", FAR))
-    (batch,) = side_columns([file], ["at"], 10)
+    (batch,) = side_columns(file, ["at"], 10)
     assert batch["at"].to_pylist() == FAR
     assert common_type([file], "at") == pa.timestamp("us")
 

@@ -8,12 +8,12 @@ from distrain.storage.background import BackgroundWriter, LossyQueue, in_thread
 
 def test_the_oldest_that_waits_makes_room_and_the_rest_keeps_its_order() -> None:
     writer, gate, began = BackgroundWriter("test"), threading.Event(), threading.Event()
-    taken: list[tuple[int, int, str]] = []
+    taken: list[tuple[int, str]] = []
 
-    def take(items: int, size_bytes: int, item: str) -> None:
+    def take(left_out_bytes: int, item: str) -> None:
         began.set()
         assert gate.wait(20)
-        taken.append((items, size_bytes, item))
+        taken.append((left_out_bytes, item))
 
     inbox = LossyQueue[str](writer, 10, take)
     inbox.put("being written", 9)
@@ -27,13 +27,13 @@ def test_the_oldest_that_waits_makes_room_and_the_rest_keeps_its_order() -> None
     inbox.put("f", 1)
     assert asyncio.run(writer.done(20))
     writer.close()
-    assert taken == [(0, 0, "being written"), (0, 0, "a"), (4, 110, "e"), (0, 0, "f")]
+    assert taken == [(0, "being written"), (0, "a"), (110, "e"), (0, "f")]
 
 
 def test_an_item_may_take_the_room_of_several() -> None:
     writer, gate, taken = BackgroundWriter("test"), threading.Event(), list[int]()
     writer.do(gate.wait)  # type: ignore[arg-type]
-    inbox = LossyQueue[int](writer, 3, lambda _, __, item: taken.append(item))
+    inbox = LossyQueue[int](writer, 3, lambda _, item: taken.append(item))
     for size in (1, 1, 1, 3):
         inbox.put(size, size)
     gate.set()
@@ -49,7 +49,7 @@ def test_one_that_never_runs_empty_leaves_turns_to_others() -> None:
     writer, enough = BackgroundWriter("test"), threading.Event()
     taken: list[int] = []
 
-    def take(_: int, __: int, item: int) -> None:
+    def take(_: int, item: int) -> None:
         taken.append(item)
         if item < 100_000 and not enough.is_set():
             endless.put(item + 1, 1)

@@ -50,7 +50,7 @@ def infer(context: click.Context) -> None:
     inferred = infer_features(files, choices, skip_bad_lines=skips)
     if out is not None:
         with atomic_file(out) as partial_file:
-            partial_file.write_text(inferred.text)
+            partial_file.write_text(inferred.text, encoding="utf-8")
     document = inferred.features.document.model_dump(mode="json", exclude_defaults=True)
     print_answer(
         file=None if out is None else str(out),

@@ -2,7 +2,6 @@
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -25,9 +24,6 @@ from distrain.cli.output import (
 )
 from distrain.cli.progress_bars import WorkProgress
 
-if TYPE_CHECKING:
-    from distrain.predict.prediction import PredictResult
-
 _SMALL_BYTES = 64 << 20
 """Below this total size, files are scored in this process: faster than starting a worker."""
 
@@ -44,12 +40,6 @@ _SMALL_BYTES = 64 << 20
 @raw_options
 @workers_options
 @click.option("--overwrite", is_flag=True, help="Replace OUT if it exists.")
-@click.option(
-    "--resume",
-    is_flag=True,
-    help="Keep the scores in .OUT.scored beside OUT if the command ends early, and continue from "
-    "there with the same model, data and options. A finished OUT is not changed.",
-)
 @checkpoint_option
 @json_option("Print the result as JSON.")
 def command(
@@ -64,7 +54,6 @@ def command(
     workers: int,
     scheduler: str | None,
     overwrite: bool,
-    resume: bool,
     checkpoint: str | None,
 ) -> None:
     """Write one file of scores per file of DATA, on a Dask cluster.
@@ -92,18 +81,12 @@ def command(
 
     folder = find_model(model, checkpoint)
     check_data(data)
-    if not resume:
-        check_output(out, overwrite)
+    check_output(out, overwrite)
     print_remark("loading the model")  # before imports, which take seconds
 
     import torch
 
-    from distrain.predict.prediction import (
-        PredictRequest,
-        check_request,
-        finished_scores,
-        predict,
-    )
+    from distrain.predict.prediction import PredictRequest, check_request, predict
     from distrain.predict.raw_rows import RawOptions
     from distrain.workers.local import device_of_workers
     from distrain.workers.open_cluster import ClusterRequest, open_cluster
@@ -118,16 +101,10 @@ def command(
         batch_size,
         overwrite,
         device,
-        resume,
         RawOptions(is_raw, bad_lines == "skip", max_bad),
     )
-    finished = finished_scores(request)
-    if finished is not None:
-        _print(out, finished, f"nothing to do: {out} already contains these scores")
-        return
     checked = check_request(request)  # starting workers takes seconds; a mistyped path should not
-    kept = "; the scores stay for --resume" if resume else ""
-    if_interrupted(f"nothing was written to {out}{kept}")
+    if_interrupted(f"nothing was written to {out}")
     wanted = ClusterRequest(scheduler, workers, device=device)
     workers_given = given_options(click.get_current_context(), ["workers"])
     are_small = sum(file.size_bytes for file in checked.files) < _SMALL_BYTES
@@ -143,15 +120,10 @@ def command(
             progress.show_prep,
             checked,
         )
-    before = f", {result.resumed_rows:,} of them scored before" if result.resumed_rows else ""
-    _print(out, result, f"{result.rows:,} rows in {result.files} files{before}: {out}")
-
-
-def _print(out: Path | str, result: "PredictResult", text: str) -> None:
-    answer = {"rows": result.rows, "files": result.files, "resumed_rows": result.resumed_rows}
+    answer = {"rows": result.rows, "files": result.files}
     if result.prepared is not None:
         answer["bad_lines"] = result.prepared.to_json()["bad_lines"]
         print_facts(left_out_of(result.prepared), 20)
         warn_of_scored(result.prepared)
     print_answer(folder=str(out), **answer)
-    print_result(text)
+    print_result(f"{result.rows:,} rows in {result.files} files: {out}")

@@ -63,7 +63,8 @@ def command(
             "the file exists already", where={"path": str(out)}, hint="Pass --overwrite."
         )
     with atomic_file(out) as partial:
-        partial.write_text(dump_yaml(spec.model_dump(mode="json")) if full else short_yaml(spec))
+        text = dump_yaml(spec.model_dump(mode="json")) if full else short_yaml(spec)
+        partial.write_text(text, encoding="utf-8")
     if not (data / "train").is_dir():
         print_warning(f"note: there is no folder {data / 'train'} yet")
     print_result(f"written to {out}")

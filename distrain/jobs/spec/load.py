@@ -343,21 +343,31 @@ def parse_yaml(text: str, keep_words: bool = False) -> Any:
 
 
 def dump_yaml(document: object, *, flow: bool = False) -> str:
-    r"""Return plain values as YAML that `parse_yaml` reads back; with `flow`, on one line.
+    r"""Return plain values as YAML that `parse_yaml` reads back.
+
+    With `flow`, the text is one line without a line break, for an entry that people read: letters
+    of all languages are written as they are.
 
     >>> dump_yaml({"lr": 0.001, "name": "1e-3"})
     "lr: 0.001\nname: '1e-3'\n"
+    >>> dump_yaml({"größe": ["a\nb", "yes", None]}, flow=True)
+    '{größe: ["a\\nb", \'yes\', null]}'
     """
     import yaml
 
     class Dumper(yaml.SafeDumper):
         pass
 
+    def one_line(dumper: yaml.SafeDumper, text: str) -> Any:
+        return dumper.represent_scalar(f"{_TAG}str", text, None if text.isprintable() else '"')
+
     Dumper.add_implicit_resolver(_FLOAT_TAG, _EXPONENT, _FIRST_CHARACTERS)
-    width = float("inf") if flow else None
-    return str(
-        yaml.dump(document, Dumper=Dumper, sort_keys=False, default_flow_style=flow, width=width)
-    )
+    if not flow:
+        return str(yaml.dump(document, Dumper=Dumper, sort_keys=False))
+    Dumper.add_representer(str, one_line)
+    settings: dict[str, Any] = {"width": float("inf"), "allow_unicode": True, "sort_keys": False}
+    # In a list, a single value gets no end-of-document mark.
+    return str(yaml.dump([document], Dumper=Dumper, default_flow_style=True, **settings))[1:-2]
 
 
 class _Refused(ValueError): ...

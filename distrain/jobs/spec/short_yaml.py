@@ -1,7 +1,6 @@
 """Writes a job spec as short YAML with comments: changed fields, and those that users often set."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from distrain.jobs.spec.fields import Section
 from distrain.jobs.spec.job import JobSpec
@@ -83,9 +82,4 @@ def _lines(section: Section, prefix: str, indent: str) -> Iterator[str]:
         elif key in changed or path in _COMMENTS:
             comment = f"  # {_COMMENTS[path]}" if path in _COMMENTS else ""
             shown = changed if isinstance(value, Section) and changed.get(key) else values
-            yield f"{indent}{key}: {_flow(shown[key])}{comment}"
-
-
-def _flow(value: Any) -> str:
-    text = dump_yaml([value], flow=True).strip()
-    return text[1:-1]
+            yield f"{indent}{key}: {dump_yaml(shown[key], flow=True)}{comment}"

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from distrain.loader.parquet_pages.footer import IS_BUILT
+from distrain.schema.struct_codec import varint
 
 if IS_BUILT:
     from distrain.loader.parquet_pages import _pages
@@ -90,17 +91,4 @@ def _parsed(footer: bytes) -> pq.FileMetaData:
 
 def _list_of(count: int) -> bytes:
     """Return the first bytes of an encoded list of `count` structs: its length and type."""
-    return bytes([count << 4 | 0xC]) if count < 15 else b"\xfc" + _number(count)
-
-
-def _number(value: int) -> bytes:
-    """Return a varint: seven bits a byte, the lowest first.
-
-    >>> _number(300).hex()
-    'ac02'
-    """
-    encoded = bytearray()
-    while value >= 0x80:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*encoded, value])
+    return bytes([count << 4 | 0xC]) if count < 15 else b"\xfc" + varint(count)

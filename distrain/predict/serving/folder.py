@@ -29,7 +29,8 @@ from distrain.predict.serving.make_delta import DeltaSize, previous_export, writ
 from distrain.predict.serving.program import Program, program_of, write_vocabulary
 from distrain.predict.serving.raw_graph import RAW_GRAPH, RawInput, raw_inputs, write_raw_graph
 from distrain.prep import raw_values, steps
-from distrain.prep.reading import first_rows, saved_features
+from distrain.prep.lists import holds_lists
+from distrain.prep.reading import first_rows
 from distrain.prep.transforming import RawTables
 from distrain.prep.workflow import FORM, Workflow
 from distrain.storage.outputs import check_free, scratch_folder
@@ -158,10 +159,10 @@ class _ServedWorkflow:
 
     def __init__(self, model_dir: str | Path, saved: SavedModel, sample: str | None):
         self._saved, folder = saved, workflow_for(model_dir, saved)
-        workflow, features = Workflow.load(folder), saved_features(folder)
+        workflow, self._tables = Workflow.load(folder), RawTables(folder, labeled=False)
+        features = self._tables.features
         self._first = first_rows(sample, workflow, features, SAMPLE_ROWS)
         self._program = program_of(workflow, features, saved, self._first.form)
-        self._tables = RawTables(folder, labeled=False)
         self._tables.workflow = self._tables.workflow.with_record(**{FORM: self._first.form})
 
     def add_to(self, folder: Path, facts: Mapping[str, Any]) -> ServedExport:
@@ -327,7 +328,7 @@ def values_of(values: pa.Array | pa.ChunkedArray) -> list[Any]:
     if types.is_dictionary(values.type):
         values = values.dictionary_decode()
     dtype = values.type
-    if types.is_list(dtype) or types.is_large_list(dtype) or types.is_fixed_size_list(dtype):
+    if holds_lists(dtype):
         return [None if one.values is None else values_of(one.values) for one in values]
     if types.is_float32(dtype) or types.is_float16(dtype):
         return [None if one is None else np.float32(one) for one in values.to_pylist()]

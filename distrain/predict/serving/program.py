@@ -49,12 +49,12 @@ class Program:
 
 
 def program_of(
-    workflow: Workflow, features: FeatureConfig | None, saved: SavedModel, form: str
+    workflow: Workflow, features: FeatureConfig, saved: SavedModel, form: str
 ) -> Program:
     """Return a workflow's program for the columns that a model reads.
 
     Args:
-        features: The features document of the workflow; `None` if it has none.
+        features: Describes the workflow's raw rows.
         form: The default form of rows, one of `preprocess.FORMS`.
 
     Raises:
@@ -77,7 +77,7 @@ def program_of(
     numbers: dict[str, Floats] = {}
     columns = []
     for name in names:
-        spec = None if features is None else features.document.columns[name]
+        spec = None if features.as_is else features.document.columns[name]
         listed = saved.schema[name].holds_lists
         holds_text = TEXTS in workflow.record.get(HOLDS, {}).get(name, "")
         operators = groups[name].operators
@@ -90,7 +90,7 @@ def program_of(
             if isinstance(one, _ENCODINGS):
                 numbers[name] = _numbers(one, name)
     text = NO_TEXT
-    if features is not None:
+    if not features.as_is:
         layout = features.document.format
         text = {key: getattr(layout, key) for key in NO_TEXT}
         text["null_values"] = list(text["null_values"])
@@ -103,7 +103,7 @@ def program_of(
         "lists": [[name, inputs.schema[name].event] for name in lists],
         "crosses": {
             BETWEEN_TEXTS.join(spec.cross): list(spec.cross)
-            for spec in (features.document.columns[name] for name in names if features)
+            for spec in (features.document.columns[name] for name in names)
             if spec.cross
         },
         "vocabularies": {
@@ -184,7 +184,7 @@ def _mistakes(
     name: str,
     groups: Mapping[str, ColumnGroup],
     workflow: Workflow,
-    features: FeatureConfig | None,
+    features: FeatureConfig,
 ) -> Iterator[str]:
     """Yield the reasons why a column cannot be made from one raw row, as texts.
 
@@ -195,10 +195,9 @@ def _mistakes(
         what = "no operator: the workflow does not make it"
         yield "History: it reads earlier rows" if is_history else what
         return
-    if features is not None:
-        joined = {column for join in features.document.joins for column in join.columns}
-        if joined.intersection(features.document.columns[name].sources(name)):
-            yield "joins: it comes from a side table"
+    joined = {column for join in features.document.joins for column in join.columns}
+    if joined.intersection(features.document.columns[name].sources(name)):
+        yield "joins: it comes from a side table"
     for one in groups[name].operators:
         # Operators without `takes` compute numbers, except these two, which keep the values' type.
         keeps_values = hasattr(one, "takes") or isinstance(one, FillMissing | ListSlice)

@@ -11,14 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from distrain.prep.counting.count_tasks import CountedColumn, Work, add_up
 from distrain.prep.counting.spilled import read_counts
 from distrain.prep.counting.vocabulary_runs import Run, RunsInOrder, write_run
 from distrain.prep.memory import MemoryPlan
-from distrain.prep.operators.categorify import Categorify, by_frequency
+from distrain.prep.operators.categorify import Categorify, most_frequent, total
 from distrain.prep.operators.counts import Counts, added_up
 from distrain.prep.operators.operator import in_column
 from distrain.prep.steps import FIRST_OOV_ID
@@ -65,8 +62,7 @@ def choose(
             values that have an id already.
         observed: How often the piece's values occur in the rows, for the result.
     """
-    passes = pc.greater_equal(counts.counts, operator.freq_threshold)
-    new = most_frequent(filtered(counts, passes), most)
+    new = most_frequent(operator.passing(counts), most)
     return Chosen(write_run(new, f"{stem}-new.arrow"), observed)
 
 
@@ -121,23 +117,3 @@ def _write_fitted(
         unknown = sum(piece.observed for piece in pieces) - writer.num_observed
         writer.write_meta(num_oov, nulls, unknown)
     return VocabularyReport(name, cardinality)
-
-
-def most_frequent(counts: Counts, limit: int | None) -> Counts:
-    """Return the counts of the `limit` most frequent values, by falling count and then by value.
-
-    With `None`, return all counts in this order.
-    """
-    order = by_frequency(counts.rows)
-    order = order if limit is None else order.slice(0, limit)
-    return Counts(counts.values.take(order), counts.counts.take(order))
-
-
-def filtered(counts: Counts, wanted: pa.Array) -> Counts:
-    """Return the counts of the values for which `wanted`, a boolean array, is true."""
-    return Counts(counts.values.filter(wanted), counts.counts.filter(wanted))
-
-
-def total(counts: pa.Array) -> int:
-    """Return the sum of counts, 0 if there are none."""
-    return int(pc.sum(counts).as_py() or 0)

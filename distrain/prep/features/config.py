@@ -24,12 +24,13 @@ from distrain.prep.features.document import (
     FormatSpec,
     mistakes_between_keys,
 )
-from distrain.prep.features.targets import TargetSpec
+from distrain.prep.features.targets import TableWindows, TargetSpec
 from distrain.prep.operators.encodings import TargetEncode
 from distrain.prep.operators.operator import Operator
 from distrain.prep.parts import kept_names
 from distrain.prep.raw_lines import TextLayout
 from distrain.prep.workflow import Workflow
+from distrain.schema.column import ColumnSchema
 from distrain.schema.criteo import LABEL
 from distrain.storage.inputs import read_bytes
 from distrain.storage.outputs import atomic_file
@@ -105,9 +106,27 @@ class FeatureConfig:
         return {n: c.with_gaps if isinstance(c, ContinuousSpec) else c for n, c in staged.items()}
 
     @property
+    def beside(self) -> tuple[ColumnSchema, ...]:
+        """As `FeatureDocument.beside`; empty for rows without targets."""
+        return () if self.unlabeled else self.document.beside
+
+    @property
+    def windows(self) -> TableWindows | None:
+        """The windows of the rows; `None` if there are none, and for rows without targets."""
+        return None if self.unlabeled else self.document.windows
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether prepared rows also get their origin, the columns `file` and `row_number`."""
+        return self.unlabeled or bool(self.keep)
+
+    @property
     def kept(self) -> dict[str, str]:
-        """The columns that rows keep unchanged, by their names in the output."""
-        beside = [] if self.unlabeled else [column.name for column in self.document.beside]
+        """The columns that rows keep unchanged, by their names in the output.
+
+        Raises an `InputError` if two columns of the output would have the same name.
+        """
+        beside = (column.name for column in self.beside)
         return kept_names(self.keep, [*self.document.columns, *beside])
 
     @classmethod

@@ -59,15 +59,13 @@ class TimeSplit(Section):
     @field_validator("start")
     @classmethod
     def _a_time(cls, value: int | float | str) -> int | float | str:
-        if isinstance(value, bool):
-            raise ValueError("a time (2024-05-01, 2024-05-01T12:00:00) or a number is needed")
-        if isinstance(value, str):
-            try:
-                datetime.datetime.fromisoformat(value)
-            except ValueError:
-                raise ValueError(
-                    "a time (2024-05-01, 2024-05-01T12:00:00) or a number is needed"
-                ) from None
+        try:
+            if isinstance(value, bool | str):
+                datetime.datetime.fromisoformat(str(value))
+        except ValueError:
+            raise ValueError(
+                "a time (2024-05-01, 2024-05-01T12:00:00) or a number is needed"
+            ) from None
         return value
 
 

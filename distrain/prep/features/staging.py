@@ -77,10 +77,6 @@ class StagingTask:
     null_texts: tuple[str, ...] = ()  # texts of typed columns that mean a missing value
 
     @property
-    def is_traced(self) -> bool:
-        return self.features.unlabeled or bool(self.features.keep)
-
-    @property
     def read_columns(self) -> list[str]:
         """The columns that are read from the file, in the order of the features' inputs."""
         return [name for name in self.features.inputs if name in self.file.types]
@@ -237,7 +233,7 @@ class _BlockWriter(ExitStack):
 
     def write(self, usable: _Usable, numbers: Places) -> None:
         rows = usable.rows
-        if self._task.is_traced:
+        if self._task.features.is_traced:
             rows = rows.append_column(ROW_NUMBER, pa.array(numbers, pa.int64()))
         if usable.mask is None:
             self._write("", rows)

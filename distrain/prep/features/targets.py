@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from distrain.jobs.spec.data import WindowsSpec
 from distrain.jobs.spec.fields import Real, Section
 from distrain.prep.features.columns import ColumnName
-from distrain.schema.column import ColumnSchema, Tags
+from distrain.schema.column import TARGET_TAGS, ColumnSchema, Tags
 
 Scalar = bool | int | float | str
 
@@ -25,11 +25,6 @@ def as_text(value: object) -> object:
 
 Value = Annotated[Scalar, BeforeValidator(as_text)]
 
-_KIND_TAGS = {
-    "binary": Tags.BINARY_CLASSIFICATION,
-    "regression": Tags.REGRESSION,
-    "multiclass": Tags.MULTI_CLASS_CLASSIFICATION,
-}
 _COMPARISONS = ("at_least", "above", "at_most", "below", "equals", "one_of")
 
 
@@ -121,7 +116,7 @@ class TargetSpec(Section):
         """Return the schema of the output column of labels, called `name`."""
         classes = len(self.classes) if isinstance(self.classes, tuple) else self.classes
         known = {"known": known_name(name)} if self.missing == "unknown" else {}
-        tags = (Tags.TARGET, _KIND_TAGS[self.kind])
+        tags = (Tags.TARGET, TARGET_TAGS[self.kind])
         return ColumnSchema(name, "float32", tags, classes, properties=known)
 
     def known_schema_of(self, name: str) -> ColumnSchema | None:

@@ -67,28 +67,22 @@ class Categorify(FittedByColumn):
             )
         return added_up(joined(states))
 
-    def _frequent(self, state: Counts) -> pa.Table:
-        table = state.rows
-        if self.freq_threshold > 1:
-            return table.filter(pc.greater_equal(table["count"], self.freq_threshold))
-        return table
+    def passing(self, state: Counts) -> Counts:
+        """Return the counts of the values that reach the threshold."""
+        return filtered(state, pc.greater_equal(state.counts, self.freq_threshold))
 
     def finish(self, state: Counts) -> Vocabulary:
         """Return the vocabulary: the `max_size` most frequent values that reach the threshold.
 
         Raises a `DataError` if there are more ids than int32 holds.
         """
-        kept = self._frequent(state)
-        kept = kept.take(by_frequency(kept))
-        if self.max_size:
-            kept = kept.slice(0, self.max_size)
-        kept = kept.combine_chunks()
+        kept = most_frequent(self.passing(state), self.max_size or None)
         vocabulary = Vocabulary(
-            narrow_enough(kept["value"].combine_chunks()),
-            kept["count"].combine_chunks(),
+            narrow_enough(kept.values),
+            kept.counts,
             max(1, self.num_buckets),
             state.nulls,
-            _total(state.counts) - _total(kept["count"]),
+            total(state.counts) - total(kept.counts),
         )
         check_cardinality(vocabulary.cardinality)
         return vocabulary
@@ -170,10 +164,21 @@ BY_FREQUENCY = (("count", "descending"), ("value", "ascending"))
 """The sort order of ids, as pairs of column and direction."""
 
 
-def by_frequency(counted: pa.Table) -> pa.Array:
-    """Return the row indices of `counted`, sorted by falling `count`, and then by `value`."""
-    return pc.sort_indices(counted, sort_keys=list(BY_FREQUENCY))
+def most_frequent(counts: Counts, limit: int | None) -> Counts:
+    """Return the counts of the `limit` most frequent values, by falling count and then by value.
+
+    With `None`, return all counts in this order.
+    """
+    order = pc.sort_indices(counts.rows, sort_keys=list(BY_FREQUENCY))
+    order = order if limit is None else order.slice(0, limit)
+    return Counts(counts.values.take(order), counts.counts.take(order))
 
 
-def _total(counts: pa.Array) -> int:
+def filtered(counts: Counts, wanted: pa.Array) -> Counts:
+    """Return the counts of the values for which `wanted`, a boolean array, is true."""
+    return Counts(counts.values.filter(wanted), counts.counts.filter(wanted))
+
+
+def total(counts: pa.Array) -> int:
+    """Return the sum of counts, 0 if there are none."""
     return int(pc.sum(counts).as_py() or 0)

@@ -22,14 +22,12 @@ from distrain.prep.counting.vocabularies import (
     Chosen,
     VocabularyReport,
     choose,
-    filtered,
     most_new,
-    total,
 )
 from distrain.prep.counting.vocabulary_runs import Run, RunsInOrder, write_run
 from distrain.prep.mapped_files import MappedFile
 from distrain.prep.memory import MemoryPlan
-from distrain.prep.operators.categorify import Categorify
+from distrain.prep.operators.categorify import Categorify, filtered, total
 from distrain.prep.operators.counts import Counts, added_up
 from distrain.prep.operators.operator import in_column
 from distrain.prep.steps import FIRST_OOV_ID

@@ -39,15 +39,14 @@ class Sink(Protocol):
     """Stores a run's entries (records, starts of attempts, notices).
 
     All methods are called in one thread, which serves only this sink. An error that a method raises
-    does not affect the training. The entries of that call are lost, and the command reports the
-    loss.
+    does not affect the training. The command reports lost entries.
     """
 
     def open(self, facts: RunFacts) -> None:
         """Prepare the sink. After an error it is called again before the next entries."""
 
     def write(self, entries: Sequence[Stamped]) -> None:
-        """Store entries, in order. After an error these entries are not passed again."""
+        """Store entries, in order. After an error they are passed once more, with the next ones."""
 
     def close(self, state: str) -> None:
         """Close the sink; `state` is `succeeded`, `failed` or `cancelled`.

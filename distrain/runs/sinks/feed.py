@@ -2,8 +2,8 @@
 
 The command that watches a job puts entries into the queues and never waits for them. When a queue
 is full, its sink is far behind: the oldest waiting entries are dropped. When a sink raises, the
-entries of that call are lost. Both are reported once, and again at the end with the number of
-lost entries.
+entries of that call are passed once more, together with the next ones; then they are lost. Both are
+reported once, and again at the end with the number of lost entries.
 """
 
 import logging
@@ -82,6 +82,7 @@ class _Feed:
         self._waiting = LossyQueue[Sequence[Stamped]](self._writer, capacity, self._take)
         self._given = 0  # entries, counted by the caller's thread
         self._batch: list[Stamped] = []  # taken from the queue, to be written by one call
+        self._failed: list[Stamped] = []  # of the last call, which failed; written once more
         self._stored = 0  # entries, counted by the sink's thread
         self._is_open = False
         self._error = ""  # the first one
@@ -122,18 +123,20 @@ class _Feed:
     def _open(self) -> None:
         self._is_open = self._is_open or self._guarded(self._sink.open, self._facts)
 
-    def _take(self, _items: int, _bytes: int, entries: Sequence[Stamped]) -> None:
+    def _take(self, _left_out_bytes: int, entries: Sequence[Stamped]) -> None:
         if not self._batch:  # written after the calls that take the other waiting entries
             self._writer.do(self._write)
         self._batch += entries
 
     def _write(self) -> None:
         batch, self._batch = self._batch, []
-        if not batch:
+        entries, self._failed = [*self._failed, *batch], batch
+        if not entries:
             return
         self._open()
-        if self._is_open and self._guarded(self._sink.write, batch):
-            self._stored += len(batch)
+        if self._is_open and self._guarded(self._sink.write, entries):
+            self._stored += len(entries)
+            self._failed = []
 
     def _close(self, state: str) -> None:
         self._write()

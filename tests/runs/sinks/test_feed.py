@@ -96,6 +96,34 @@ def test_whatever_a_sink_raises_its_loss_is_counted_and_others_get_all(facts, en
     assert broken.state == "succeeded"
 
 
+def test_the_entries_of_a_call_that_failed_are_passed_once_more(facts, make_record):
+    class Failing(Kept):
+        """Each call with the record of step 1 fails, and the first call with that of step 4."""
+
+        alone = 0
+
+        def write(self, entries):
+            steps = [entry.step for entry, _ in entries]
+            began.release()
+            assert goes_on.acquire(timeout=120)
+            self.alone += steps == [4]
+            if 1 in steps or (steps == [4] and self.alone == 1):
+                raise ConnectionError
+            super().write(entries)
+
+    began, goes_on = threading.Semaphore(0), threading.Semaphore(0)
+    sink, said = Failing(), []
+    with Feeds({"failing": sink}, facts, said.append) as feeds:
+        for step in range(1, 5):
+            feeds.put([make_record(step)])
+            assert began.acquire(timeout=120)
+            goes_on.release()
+        goes_on.release()
+        feeds.ends("succeeded")
+    assert [entry.step for entry in sink.entries] == [2, 3, 4]
+    assert "failing: 1 entries were lost" in said[-1]
+
+
 def test_a_sink_that_hangs_is_not_waited_for(facts, make_record):
     class Hanging(Kept):
         def write(self, entries):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import os
 import re
 import textwrap
@@ -17,7 +16,7 @@ import pyarrow as pa
 
 from distrain.errors import DataError
 from distrain.formatting import join_names
-from distrain.jobs.spec.load import parse_yaml
+from distrain.jobs.spec.load import dump_yaml, parse_yaml
 from distrain.prep.bad_lines import BadLineTally
 from distrain.prep.features.bad_values import BadValues, Places
 from distrain.prep.features.config import FeatureConfig
@@ -268,9 +267,7 @@ def _flat(values: pa.ChunkedArray) -> pa.Array:
         return concrete(values)
 
 
-_PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# Words that YAML 1.1 reads as something other than a text.
-_WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
+_yaml = partial(dump_yaml, flow=True)
 _NO_NAME = r"[/\0]"
 _WIDTH = 100
 _SHORT_NAME_BYTES = 60
@@ -506,16 +503,16 @@ def _beside(
         }
         told = f"Further targets, for a model of several tasks: {reasons['more_targets']}."
         lines += ["", *_comment(told)]
-        lines.append(f"more_targets: {_flow(values)}")
+        lines.append(f"more_targets: {_yaml(values)}")
     if weight is not None:
         reasons["weight"] = weight[1]
-        lines += ["", *_comment(f"Weight: {weight[1]}."), f"weight: {_flow(weight[0])}"]
+        lines += ["", *_comment(f"Weight: {weight[1]}."), f"weight: {_yaml(weight[0])}"]
     if windows is not None:
         reasons["windows"] = windows[1]
         said = (
             f"Windows: {windows[1]}. Uncomment the next line to train them strictly in their order."
         )
-        lines += ["", *_comment(said), f"# windows: {_flow(windows[0])}"]
+        lines += ["", *_comment(said), f"# windows: {_yaml(windows[0])}"]
     return lines, reasons
 
 
@@ -547,15 +544,15 @@ def _document(
         "version: 1",
         "",
         *_comment(f"Target: {target.reason}{'' if target.reason.endswith('?') else '.'}"),
-        f"target: {_flow(target.value)}",
+        f"target: {_yaml(target.value)}",
         *beside,
         "",
         *_comment(f"Validation: {why_split}."),
-        *([] if split is None else [f"split: {_flow(split)}"]),
+        *([] if split is None else [f"split: {_yaml(split)}"]),
     ]
     layout = _format(sample, columns)
     if layout:
-        lines += ["", f"format: {_flow(layout)}"]
+        lines += ["", f"format: {_yaml(layout)}"]
     lines += ["", "columns:"]
     taken = set(names_taken)
     for suggestion in suggestions:
@@ -567,12 +564,12 @@ def _document(
                 lines += _comment(f"{feature.reason}.", "  ")
             told = feature.reason
             name, settings = _name_of(feature.name, feature.settings, taken)
-            lines.append(f"  {_key(name)}: {_flow(settings)}")
+            lines.append(f"  {_yaml(name)}: {_yaml(settings)}")
         lines += _comments_of(suggestion.doubtful)
     lines += _comment(f"{combined[0].reason}.", "  ") if combined else []
     for feature in combined:
         name, settings = _name_of(feature.name, feature.settings, taken)
-        lines.append(f"  {_key(name)}: {_flow(settings)}")
+        lines.append(f"  {_yaml(name)}: {_yaml(settings)}")
     left_out = [s for s in suggestions if s.left_out]
     if left_out:
         lines += ["", "# Left out:"]
@@ -586,7 +583,7 @@ def _comments_of(features: Sequence[Feature]) -> list[str]:
     """Return comment lines that become features if their `#` is removed."""
     if not features:
         return []
-    lines = [f"{_key(re.sub(_NO_NAME, '_', f.name))}: {_flow(f.settings)}" for f in features]
+    lines = [f"{_yaml(re.sub(_NO_NAME, '_', f.name))}: {_yaml(f.settings)}" for f in features]
     return [*_comment(f"Left out: {features[0].reason}.", "  "), *(f"  # {line}" for line in lines)]
 
 
@@ -654,30 +651,6 @@ def _facts_text(facts: Facts) -> str:
     missing = "none missing" if not facts.missing else f"{share:.1%} missing"
     what = "different items" if facts.kind == "list" else "different values"
     return f"{facts.stored}, {missing}, {facts.distinct:,} {what}"
-
-
-def _flow(value: object) -> str:
-    """Return a value as one line of YAML: JSON, without the quotes that YAML does not need."""
-    if isinstance(value, dict):
-        inside = ", ".join(f"{_key(k)}: {_flow(v)}" for k, v in value.items())
-        return "{" + inside + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_flow, value)) + "]"
-    if isinstance(value, float) and value == int(value):
-        value = int(value)
-    return _key(value) if isinstance(value, str) else json.dumps(value)
-
-
-def _key(text: str) -> str:
-    if _PLAIN_KEY.fullmatch(text) and text.lower() not in _WORDS:
-        return text
-    return '"' + "".join(map(_escaped, text)) + '"'
-
-
-def _escaped(character: str) -> str:
-    if character in '"\\':
-        return "\\" + character
-    return character if character.isprintable() else f"\\U{ord(character):08x}"
 
 
 def _comment(text: str, indent: str = "", inner: str = "") -> list[str]:

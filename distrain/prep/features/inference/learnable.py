@@ -6,7 +6,8 @@ The means are those of the values of a column, or of the combined values of two 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from itertools import combinations
 from typing import Any
 
@@ -108,16 +109,17 @@ def strongest_pairs_of_classes(
     codes = {name: _codes(values) for name, values in columns.items()}
     own = shares[others]
     alone = {name: _gain(_with_rows(of, numbers, tested, own), own) for name, of in codes.items()}
-    best = sorted(alone, key=lambda name: -alone[name])[:_MOST_COLUMNS]
-    chances = {name: _chances(codes[name], numbers, tested, shares) for name in best}
-    found = {}
-    for one, other in combinations([name for name in columns if name in best], 2):
-        product = chances[one] * chances[other] / shares
+
+    @cache
+    def chances_of(name: str) -> Labels:
+        return _chances(codes[name], numbers, tested, shares)
+
+    def gain(one: str, other: str, both: Codes) -> float:
+        product = chances_of(one) * chances_of(other) / shares
         of_both = product[np.arange(len(others)), others] / product.sum(axis=1)
-        both = (codes[one] * (int(codes[other].max()) + 1) + codes[other]) % _PAIR_BUCKETS
-        found[one, other] = _gain(_with_rows(both, numbers, tested, of_both), of_both)
-    strong = [pair for pair, strength in found.items() if strength > _PAIRS_CHANCE_SD]
-    return sorted(strong, key=lambda pair: -found[pair])[:_MOST_PAIRS_OF_CLASSES]
+        return _gain(_with_rows(both, numbers, tested, of_both), of_both)
+
+    return _strongest(codes, alone, gain, _MOST_PAIRS_OF_CLASSES)
 
 
 def strongest_pairs(
@@ -135,15 +137,37 @@ def strongest_pairs(
     means = {name: _means(one, labels, tested_on) for name, one in codes.items()}
     others = labels[tested_on[1]]
     alone = {name: _strength(one, others) for name, one in means.items()}
-    tested = sorted(alone, key=lambda name: -alone[name])[:_MOST_COLUMNS]
-    found = {}
-    for one, other in combinations([name for name in columns if name in tested], 2):
-        both = (codes[one] * (int(codes[other].max()) + 1) + codes[other]) % _PAIR_BUCKETS
+
+    def strength(one: str, other: str, both: Codes) -> float:
         single = np.stack([np.ones(len(others)), means[one], means[other]], axis=1)
         of_pair = _without(single, _means(both, labels, tested_on))
-        found[one, other] = _strength(of_pair, _without(single, others))
-    strong = [pair for pair, strength in found.items() if strength > _PAIRS_CHANCE_SD]
-    return sorted(strong, key=lambda pair: -found[pair])[:_MOST_PAIRS]
+        return _strength(of_pair, _without(single, others))
+
+    return _strongest(codes, alone, strength, _MOST_PAIRS)
+
+
+def _strongest(
+    codes: Mapping[str, Codes],
+    alone: Mapping[str, float],
+    strength: Callable[[str, str, Codes], float],
+    most: int,
+) -> list[tuple[str, str]]:
+    """Return the pairs of columns with a strength above the bound, at most `most`.
+
+    Only the 40 columns that predict best alone are combined; the strongest pairs are first.
+
+    Args:
+        codes: Each row's category as a number from 0 on, by column.
+        alone: How well each column predicts alone.
+        strength: Returns the strength of two columns, given also the codes of their combinations.
+    """
+    tested = sorted(alone, key=lambda name: -alone[name])[:_MOST_COLUMNS]
+    found = {}
+    for one, other in combinations([name for name in codes if name in tested], 2):
+        both = (codes[one] * (int(codes[other].max()) + 1) + codes[other]) % _PAIR_BUCKETS
+        found[one, other] = strength(one, other, both)
+    strong = [pair for pair, of_pair in found.items() if of_pair > _PAIRS_CHANCE_SD]
+    return sorted(strong, key=lambda pair: -found[pair])[:most]
 
 
 def _codes(values: pa.Array) -> Codes:
