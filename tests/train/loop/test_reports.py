@@ -122,9 +122,11 @@ def test_a_loss_that_arrives_late_stops_the_checkpoint(
     prepared, tmp_path, monkeypatch, late_copies
 ):
     add = OpenReport.add
-    monkeypatch.setattr(
-        OpenReport, "add", lambda self, step, *of: add(self, step, *of[:2], of[2] / (step != 7))
-    )
+
+    def add_infinite(self, step, routed, scores, loss_sum):
+        add(self, step, routed, scores, loss_sum / (step != 7))
+
+    monkeypatch.setattr(OpenReport, "add", add_infinite)
     trainer, events = new_trainer(make_spec(prepared, INLINE, *LATE), tmp_path)
     with pytest.raises(NonFiniteLoss, match="at step 8 on rank 0"):
         trainer.run()

@@ -148,10 +148,10 @@ def steady(rank, num_ranks):
             report = OpenReport(rank, torch.device("meta"), 20, model.task.targets, step)
             requests = requests_of(step, iter(sizes))
             source = Source(rank, num_ranks, name, sizes, device="meta")
-            source = SynchronousRoutes(source, requests, torch.device("meta"), one_ahead=True)
+            ahead = SynchronousRoutes(source, requests, torch.device("meta"), one_ahead=True)
             for number in range(len(sizes) - 1):
                 before, _ = step._recorder.replays, device.forget()
-                batch, route, _ = routed = source.take(PhaseClock())
+                batch, route, _ = routed = ahead.take(PhaseClock())
                 scores, loss = step(batch, MOST_ROWS * num_ranks, 0.1, PhaseClock(), route)
                 report.add(number, routed, scores, loss)
             counted[name] = device.waits, device.launches, step._recorder.replays - before
