@@ -6,9 +6,9 @@ It needs no network. The stages, in this order, in N minutes (10):
 
   machine     versions, GPU, driver, host; rates of copies, of transfers to and from the GPU, and of
               matrix products
-  tests       all tests marked `gpu`, a process per file
-  benchmarks  step.py in parts, end_to_end.py, loader.py, with `--quick` (`--full`: without it)
+  tests       all tests marked `gpu`, a process per file, up to six at a time
   experiments possible improvements against the code as it is; only with `--only experiment`
+  benchmarks  step.py in parts, end_to_end.py, loader.py, with `--quick` (`--full`: without it)
   again       failed tests again, each in its own process
 
 Each stage has a time limit that leaves later stages their minimum. Stages that do not fit are
@@ -17,7 +17,8 @@ and the files that benchmarks write. The report is rewritten after each stage, s
 keeps all finished stages. `--only` runs the stages whose names match, for a run in several pieces.
 
 `--rehearse` does the same with tiny sizes on a CPU, to check that everything works; the report
-marks its figures as not measured on a GPU.
+marks its figures as not measured on a GPU. For a machine without a network, see
+`benchmarks/gpu_bench/prepare.py`.
 
 Exit codes: 0: all stages that began ran, and no test failed; 1: something failed or was stopped;
 69: torch cannot use a GPU, or a package is missing. Missed goals are reported and do not change the
@@ -67,7 +68,7 @@ def main() -> None:
     if absent:
         refuse(
             f"Missing packages: {', '.join(absent.values())}.",
-            "docs/gpu.md lists what to install, also without a network.",
+            "docs/gpu-check.md says how to install them, also without a network.",
         )
     torch = look(options.rehearse)
     if not (options.rehearse or torch["available"]):

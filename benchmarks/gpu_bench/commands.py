@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 GRACE_S = 5.0
+_running: set["subprocess.Popen[bytes]"] = set()
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ def run(
             env=dict(environment),
             start_new_session=True,
         )
+        _running.add(process)
         try:
             returncode: int | None = process.wait(limit_s)
         except subprocess.TimeoutExpired:
@@ -67,8 +69,15 @@ def run(
         finally:  # also if this process is interrupted
             took_s = time.perf_counter() - began
             end_session(process)
+            _running.discard(process)
     told = [path.read_text(errors="replace") for path in paths]
     return Done(returncode, took_s, *told)
+
+
+def end_all() -> None:
+    """End the commands that other threads are running, so that these threads end."""
+    for process in tuple(_running):
+        end_session(process)
 
 
 def end_session(process: "subprocess.Popen[bytes]") -> None:

@@ -8,12 +8,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_bench.budget import limit_s
-from benchmarks.gpu_bench.commands import Done, run
+from benchmarks.gpu_bench.budget import Need, limit_s
+from benchmarks.gpu_bench.commands import Done, end_all, run
 from benchmarks.gpu_bench.junit import TestResult, counts
 from benchmarks.gpu_bench.outcome import (
     NEEDLESS,
@@ -32,6 +34,8 @@ from benchmarks.gpu_bench.stages import AGAIN, RATES, RECORDS, TESTS, WORK, Stag
 
 Document = dict[str, Any]
 LEAST_ALONE_S = 15.0
+TESTS_AT_ONCE = min(6, len(os.sched_getaffinity(0)))
+"""Files of tests that run at the same time; they share the first GPU."""
 
 
 class Runner:
@@ -50,17 +54,36 @@ class Runner:
         self._began, self._seconds = began_s, seconds
 
     def work(self, stages: Sequence[Stage]) -> None:
-        """Run all stages in order; the report is complete after each."""
+        """Run the stages in order, tests several at a time; the report is complete after each."""
         self.write()
-        for number, stage in enumerate(stages):
-            later = [other.need for other in stages[number + 1 :] if not other.why_not]
-            result = self._stage(stage, limit_s(self.left_s(), stage.need, later))
-            entry = {"name": stage.name, "kind": stage.kind, "part_of": stage.part_of}
-            self._document["stages"].append(entry | {"command": told(stage)} | result)
-            self.write()
-            print(f"{stage.name}: {in_words(result)}", flush=True)
+        left = list(stages)
+        while left:
+            together = list(takewhile(lambda stage: stage.kind == TESTS, left)) or left[:1]
+            del left[: len(together)]
+            later = [other.need for other in left if not other.why_not]
+            if together[0].kind == TESTS:
+                self._at_once(together, later)
+            else:
+                self._note(together[0], self._stage(together[0], later))
         self._document["finished"] = True
         self.write()
+
+    def _at_once(self, stages: Sequence[Stage], later: Sequence[Need]) -> None:
+        with ThreadPoolExecutor(TESTS_AT_ONCE) as pool:
+            try:
+                results = pool.map(lambda stage: self._stage(stage, later), stages)
+                for stage, result in zip(stages, results, strict=True):
+                    self._note(stage, result)
+            except BaseException:  # such as a signal's: the pool waits until its threads have ended
+                pool.shutdown(wait=False, cancel_futures=True)
+                end_all()
+                raise
+
+    def _note(self, stage: Stage, result: Result) -> None:
+        entry = {"name": stage.name, "kind": stage.kind, "part_of": stage.part_of}
+        self._document["stages"].append(entry | {"command": told(stage)} | result)
+        self.write()
+        print(f"{stage.name}: {in_words(result)}", flush=True)
 
     def left_s(self) -> float:
         """Return the seconds until the whole run should end."""
@@ -88,9 +111,10 @@ class Runner:
             with atomic_file(self._out / name) as path:
                 path.write_text(text)
 
-    def _stage(self, stage: Stage, limit: float | None) -> Result:
+    def _stage(self, stage: Stage, later: Sequence[Need]) -> Result:
         if stage.why_not:
             return skipped(stage.why_not)
+        limit = limit_s(self.left_s(), stage.need, later)
         if limit is None:
             needs, left = stage.need.least_s, max(0.0, self.left_s())
             return skipped(f"it needs {needs:.0f} s at least, {left:.0f} s were left")

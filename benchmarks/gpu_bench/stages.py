@@ -20,6 +20,13 @@ MARK = re.compile(r"\bmark\.gpu\b")
 WITHOUT_GPU = (("CUDA_VISIBLE_DEVICES", ""),)
 """Hides GPUs, so that a rehearsal uses the CPU on every machine."""
 
+FOR_TESTS = (
+    ("OMP_NUM_THREADS", "2"),  # files run at the same time
+    # without other plugins that happen to be installed
+    ("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1"),
+    ("PYTEST_PLUGINS", "pytest_timeout"),
+)
+
 STEP_PARTS = {
     "MLP 16": r"^MLP 16, ",
     "DLRM 16": r"^DLRM 16, ",
@@ -30,12 +37,11 @@ STEP_PARTS = {
 }
 EXPERIMENTS = {
     "branches": 60,
-    "routes": 40,
-    "pieces": 40,
-    "ranks": 40,
-    "events": 60,
     "straight": 30,
     "loader": 100,
+    "ranks": 40,
+    "routes": 40,
+    "pieces": 40,
 }
 """The experiments of `experiments.py`, and their time limits in seconds in a run of 10 minutes."""
 LOADER_ON_GPU = "to GPU|^memcpy$|^(floor|distrain), ordinary, 2t$"
@@ -74,15 +80,15 @@ def stages(root: Path, rehearse: bool, full: bool, minutes: float) -> list[Stage
         minutes: Time of the whole run; every stage's `most_s` grows with it.
     """
     made = [rates(rehearse), *tests(marked_files(root))]
-    made += rehearsed() if rehearse else measured(full)
     made += experiments(rehearse)
+    made += rehearsed() if rehearse else measured(full)
     made.append(Stage("failed tests, each alone", AGAIN, Need(20, 120)))
     return [
         replace(
             stage,
             need=stage.need.scaled(minutes),
             why_not=absent(root, stage),
-            environment=WITHOUT_GPU if rehearse else (),
+            environment=stage.environment + (WITHOUT_GPU if rehearse else ()),
         )
         for stage in made
     ]
@@ -128,7 +134,13 @@ def tests(files: Sequence[Path]) -> list[Stage]:
         *("--continue-on-collection-errors", f"--junitxml={WORK}/junit.xml"),
     ]
     return [
-        Stage(name, TESTS, Need(12, 150), ("-m", "pytest", *paths, *options))
+        Stage(
+            name,
+            TESTS,
+            Need(12, 150),
+            ("-m", "pytest", *paths, *options),
+            environment=FOR_TESTS,
+        )
         for name, paths in groups.items()
     ]
 
@@ -180,7 +192,7 @@ def experiments(rehearse: bool) -> list[Stage]:
         Stage(
             f"experiment, {name}",
             BENCHMARK,
-            Need(10, most_s),
+            Need(most_s / 2, most_s),
             (script, name, *small),
             "experiments",
         )

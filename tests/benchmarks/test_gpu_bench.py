@@ -1,12 +1,14 @@
 """The parts of `benchmarks/gpu.py` that decide: time, results of tests, figures, the stages."""
 
 import re
+import tarfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given, strategies as st
 
 from benchmarks.gpu import USUAL
-from benchmarks.gpu_bench import budget, stages
+from benchmarks.gpu_bench import budget, prepare, stages
 from benchmarks.step_bench import cases as step_cases
 
 ROOT = Path(__file__).parents[2]
@@ -50,6 +52,46 @@ def test_correctness_comes_first_and_what_is_absent_is_told():
         assert len(made) - len(usual) == len(stages.EXPERIMENTS)
         least_s = sum(stage.need.least_s for stage in usual)
         assert least_s <= 600
+        order = [stage.part_of or stage.kind for stage in made]
+        assert order.index("tests") < order.index("experiments") < order.index("loader.py")
     elsewhere = stages.stages(ROOT / "docs", False, full=False, minutes=10)
     reasons = {stage.name: stage.why_not for stage in elsewhere}
     assert reasons["loader.py"] == "benchmarks/loader.py is not in this checkout"
+
+
+def test_the_plan_fits_two_calls_within_15_minutes():
+    made = stages.stages(ROOT, rehearse=False, full=False, minutes=10)
+    assert sum(minutes for minutes, _ in prepare.PLAN) <= 13  # the machine's start takes two
+    chosen = []
+    for minutes, only in prepare.PLAN:
+        call = [stage for stage in made if re.search(only, stage.name)]
+        assert (
+            sum(stage.need.least_s for stage in call if stage.kind != stages.TESTS) < 50 * minutes
+        )
+        chosen += [stage.part_of or stage.kind for stage in call if stage.kind != stages.AGAIN]
+    assert list(dict.fromkeys(chosen)) == [
+        *("rates", "tests", "experiments", "step.py", "end_to_end.py"),
+    ]  # fmt: skip
+
+
+def test_what_a_machine_without_a_network_needs_is_packed(tmp_path, monkeypatch, capsys):
+    def install(name, site, python):
+        (site / name).touch()
+        return name != "zict"
+
+    monkeypatch.setattr(prepare, "install", install)
+    monkeypatch.setattr(prepare, "build_kernels", lambda: None)
+    monkeypatch.setattr(prepare, "PACKED", tmp_path / ".gpu" / "packed.tar.gz")
+    prepare.main(["more"])
+    told = capsys.readouterr().out
+    assert "Left out: zict" in told
+    assert [line.partition(" && ")[0] for line in told.splitlines()[-2:]] == [
+        "tar -xzf .gpu/packed.tar.gz"
+    ] * 2
+    with tarfile.open(prepare.PACKED) as packed:
+        names = packed.getnames()
+    assert {".gpu/site/pydantic", ".gpu/site/more"} <= set(names)
+    kernels = [path.relative_to(ROOT).as_posix() for path in ROOT.glob("distrain/**/_*.abi3.so")]
+    assert {name for name in names if name.endswith(".so")} == set(kernels)
+    with pytest.raises(SystemExit, match="more than 1 MiB"):
+        prepare.main(["--most-mib", "1"])

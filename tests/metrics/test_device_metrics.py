@@ -10,7 +10,8 @@ from distrain.loader.batch import Batch
 from distrain.metrics import BinaryMetrics, multiclass
 from distrain.metrics.bins import LOGIT_LIMIT, NUM_BINS
 from distrain.models.heads import RegressionTask, Target
-from distrain.train.step.device_metrics import DeviceMetrics, DeviceTargets
+from distrain.train.step import device_metrics
+from distrain.train.step.device_metrics import COPIES_ON_GPU, DeviceMetrics, DeviceTargets
 
 DEVICES = [
     torch.device("cpu"),
@@ -63,6 +64,41 @@ def test_logits_of_many_classes_are_counted_some_rows_at_a_time(monkeypatch):
     for state in states:
         assert state.rows == 50
         np.testing.assert_allclose(state.parts().sums, states[-1].parts().sums, rtol=1e-12)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 16, 50, 1000])
+def test_copies_of_the_bins_hold_the_counts_of_one(rows, monkeypatch):
+    """As on a GPU: additions to one address, of logits that are alike, wait for each other."""
+    cpu, random = torch.device("cpu"), torch.Generator().manual_seed(1)
+    one = DeviceMetrics(cpu)
+    monkeypatch.setattr(device_metrics, "_copies_on", lambda device: COPIES_ON_GPU)
+    spread, restored = DeviceMetrics(cpu), DeviceMetrics(cpu)
+
+    def update(weights=None):
+        logits = torch.randn(rows, generator=random) * 0.01
+        logits[rows // 2 :] *= 300
+        logits[-1:] = float("nan") if rows == 50 else 0.0
+        labels = torch.randint(0, 2, (rows,), generator=random)
+        for metrics in (one, spread):
+            metrics.update(logits, labels, weights)
+
+    def assert_equal():
+        assert spread.rows == one.rows
+        assert torch.equal(spread.copy_of_state(), one.copy_of_state())
+
+    update()
+    assert (spread._copies.sum(1) > 0).sum() == min(rows - (rows == 50), 16)
+    assert restored.add_state(spread.copy_of_state())
+    for _ in range(2):
+        update()
+        assert_equal()
+    if rows != 50:
+        assert spread.take().read().to_json() == one.take().read().to_json()
+        assert restored.rows == rows
+    update()
+    update(torch.rand(rows, generator=random))  # the counts become float64
+    update()
+    assert_equal()
 
 
 def test_shapes_must_agree(wording):

@@ -39,6 +39,7 @@ from distrain.models.embeddings.columns import PLACEMENTS
 from distrain.models.embeddings.sharding.plan import ShardingPlan
 from distrain.models.tensor_file import SLAB_BYTES
 from distrain.train.planning.memory_probe import MemoryProbe
+from distrain.train.step.device_metrics import COPIES_ON_GPU
 
 EMBEDDING_SLACK, ACTIVATION_SLACK = 1.5, 0.25
 """Bytes of heap that malloc holds beyond the live tensors, as multiples of the tensors' bytes.
@@ -127,6 +128,7 @@ def rank_memory(
         host["checkpoint copy"] = copy_bytes(tables, dense)
     host["host-cached tables"] = tables.host_bytes_per_rank
     if on_gpu:
+        device["metrics"] += COPIES_ON_GPU * 2 * NUM_BINS * 8
         # Batches are copied to the device when they are taken.
         device["batches"] = (2 + train.route_ahead) * block_bytes
         # For the sizes of a batch and of a validation batch, two indices per id are cached for all

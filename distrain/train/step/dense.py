@@ -253,15 +253,23 @@ class DenseOptimizer:
         else:
             self._lr.fill_(lr)
         if self._averaging is None:
-            self.torch_optimizer.step()
+            self._update()
             return
         before = self.vector.clone()
-        self.torch_optimizer.step()
+        self._update()
         fallen = before - self.vector
         if isinstance(self._growth, Tensor):
             self._gaps.add_(fallen * self._growth)
         else:
             self._gaps.add_(fallen, alpha=self._growth)
+
+    def _update(self) -> None:
+        if self._lr is not None and isinstance(self.torch_optimizer, torch.optim.SGD):
+            # torch's fused kernel uses one block of a GPU for 65,536 values.
+            assert self.vector.grad is not None
+            self.vector.addcmul_(self.vector.grad, self._lr, value=-1.0)
+        else:
+            self.torch_optimizer.step()
 
     @torch.no_grad()
     def take_averages(self, steps: int) -> None:

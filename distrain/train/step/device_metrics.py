@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from distrain.errors import DataError
 from distrain.loader.batch import Batch
@@ -23,6 +24,13 @@ _WORDS = {
     "multiclass": (0, len(MulticlassMetrics.SUMS), 1),
 }
 """The parts of a state, in words of 8 bytes, by kind of target: its bins, sums, and row counts."""
+
+COPIES_ON_GPU = 16
+"""Copies of the bins of a binary target's rows without weights.
+
+Additions to one address wait for each other, and the logits of a young model are in few bins. On a
+CPU more copies are slower.
+"""
 
 _WRONG = {
     "binary": "a logit that is not finite or a label that is neither 0 nor 1",
@@ -66,6 +74,10 @@ class DeviceMetrics:
         self._weights, self._sums = self._bins.view(torch.float64), sums.view(torch.float64)
         # The bins hold integers while binary rows have no weights; then the counts are not stored.
         self._weighted = kind != "binary"
+        self._copies: Tensor | None = None
+        if kind == "binary" and (copies := _copies_on(device)) > 1:
+            # added to the bins when these are read
+            self._copies = self._bins.new_zeros(copies, len(self._bins))
 
     @torch.no_grad()
     def update(self, scores: Tensor, labels: Tensor, weights: Tensor | None = None) -> None:
@@ -125,10 +137,28 @@ class DeviceMetrics:
             _add_at(self._weights, index, mass.double())
             self._counts.add_(torch.stack([usable.sum(), (usable & (y > 0)).sum()]))
         else:
-            self._bins.scatter_add_(0, index, usable.long())
-        losses = torch.nn.functional.logsigmoid(y.mul_(2).sub_(1).mul_(x)).neg_()
+            self._count_integers(index, usable.long())
+        losses = functional.logsigmoid(y.mul_(2).sub_(1).mul_(x)).neg_()
         added = BinaryMetrics.of_rows(losses, x.sigmoid_())
         self._sums.add_(torch.stack([(mass * part).sum() for part in added]))
+
+    def _count_integers(self, index: Tensor, counts: Tensor) -> None:
+        """Add integers to the bins at `index`; row r is added to copy r % copies of the bins."""
+        if self._copies is None:
+            self._bins.scatter_add_(0, index, counts)
+            return
+        copies, rows = len(self._copies), len(index)
+        missing = -rows % copies
+        if missing:
+            index, counts = (functional.pad(each, (0, missing)) for each in (index, counts))
+        shape = (rows + missing) // copies, copies
+        self._copies.scatter_add_(1, index.view(shape).t(), counts.view(shape).t())
+
+    def _collect(self) -> None:
+        """Move the counts of the bins' copies to the bins."""
+        if self._copies is not None:
+            self._bins.add_(self._copies.sum(0))
+            self._copies.zero_()
 
     def _regression(self, x: Tensor, y: Tensor, usable: Tensor, mass: Tensor) -> None:
         mass, e = mass.double(), x - y
@@ -149,6 +179,7 @@ class DeviceMetrics:
         self._sums.add_(torch.stack([(mass * part).sum() for part in of_rows]))
 
     def _begin_weights(self) -> None:
+        self._collect()
         self._counts.copy_(torch.stack([self._bins.sum(), self._bins[NUM_BINS:].sum()]))
         self._weights.copy_(self._bins.double())
         self._weighted = True
@@ -162,6 +193,7 @@ class DeviceMetrics:
 
         The copy of a binary target's state is shorter while no rows with weights were counted.
         """
+        self._collect()
         return self._state[: self._num_words].clone()
 
     def add_state(self, state: Tensor) -> bool:
@@ -195,10 +227,12 @@ class DeviceMetrics:
     @property
     def rows(self) -> int:
         """The number of rows counted since the last `take`; waits for the device."""
+        self._collect()
         return int(self._counts[0] if self._weighted else self._bins.sum())
 
     def take(self) -> "TakenState":
         """Return the state of the rows since the last call, and reset it; does not wait."""
+        self._collect()
         taken = TakenState(
             HostCopy(self._state), self._kind, self._classes, self._is_count, self._weighted
         )
@@ -247,6 +281,10 @@ class TakenState(NamedTuple):
         bins = found._weights if self.weighted else found._bins
         counts = found._counts.numpy() if self.weighted else None
         return STATES[self.kind].of_parts(Parts(bins.numpy(), found._sums.numpy(), counts))
+
+
+def _copies_on(device: torch.device) -> int:
+    return COPIES_ON_GPU if device.type == "cuda" else 1
 
 
 def _add_at(sums: Tensor, index: Tensor, values: Tensor) -> None:

@@ -26,13 +26,12 @@ from distrain.models.click_model import ClickModel
 from distrain.models.embeddings.branch import Branch
 from distrain.models.embeddings.fixed_shape import FixedTables
 from distrain.models.embeddings.padded import PaddedRoutes
-from distrain.models.embeddings.peers import Peers
 from distrain.models.embeddings.route import Route
 from distrain.train.step.clipping import scales
 from distrain.train.step.dense import DenseTraining
 from distrain.train.step.graph_conditions import check_graph, model_facts
 from distrain.train.step.host_copy import HostCopy
-from distrain.train.step.loss_share import loss_against_all, sums_over_ranks, weighted_share
+from distrain.train.step.loss_share import make_share_of_loss
 from distrain.train.step.recorder import Recorder, StepGraph
 from distrain.train.step.routing import BatchRequests
 from distrain.train.step.step import sparse_optimizer
@@ -72,7 +71,6 @@ class GraphedStep:
         self._lr = torch.zeros((), dtype=torch.float64, device=self._device)
         self._table_lr = torch.zeros_like(self._lr)
         self._global_rows = torch.ones((), dtype=torch.float32, device=self._device)
-        self._weight_sums: Tensor | None = None
         self._one = torch.ones((), dtype=torch.float32, device=self._device)
         self._numbers: dict[int, float] = {}
         self._recorder = Recorder(model.embeddings.peers, train.cuda_graph == "auto", make_graph)
@@ -104,7 +102,6 @@ class GraphedStep:
             self._set(self._global_rows, global_rows)
             self._tables.begin_step()
             self.dense.optimizer.begin_step(self.sparse_optimizer.num_steps)
-            self._add_weights_up(batch)
             loss_sum, scale, *scores = self._recorder.call(
                 "step",
                 asked.rank_rows,
@@ -187,14 +184,17 @@ class GraphedStep:
         clipping), and the scores of each target.
         """
         self.dense.zero_grad()
+        task, peers = self.model.task, self.model.embeddings.peers
+        weights = task.weight_sums(batch)
+        share_of_loss = make_share_of_loss(task, weights, peers, self._global_rows)
         ids, _ = self.model.table_ids(batch)
         route = self._tables.route(ids, padded)
         leaves = self._tables.lookup(route, self._leaf_dtype)
         output = self.dense.forward(leaves, batch.continuous)
-        scores = self.model.task.scores(output.detach())
+        scores = task.scores(output.detach())
         with self._counting.on_side_stream():
             self._count(scores, batch)
-        loss_sum, share = self._loss(output, batch)
+        loss_sum, share = share_of_loss(output, batch)
         self.dense.backward(share)
         self.dense.start_sync()
         scale, grads = self._one, [leaf.grad for leaf in leaves]
@@ -213,31 +213,6 @@ class GraphedStep:
             self.dense.step(self._lr, scale if self._clip_grad_norm is not None else None)
         self._counting.join()
         return loss_sum.detach(), scale, *scores
-
-    def _add_weights_up(self, batch: Batch) -> None:
-        """Set the divisors of weighted losses: the rows' weights, summed over all ranks.
-
-        A collective operation if rows have weights. It is not in the graph, which may not contain a
-        gather.
-        """
-        weights = self.model.task.weight_sums(batch)
-        if weights is None:
-            return
-        sums = sums_over_ranks(weights, self.model.embeddings.peers)
-        if self._weight_sums is None:
-            self._weight_sums = torch.empty_like(sums)
-        self._weight_sums.copy_(sums)
-
-    def _loss(self, output: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        task = self.model.task
-        if self._weight_sums is not None:
-            return weighted_share(task, output, batch, self._weight_sums)
-        offered = task.candidates(output, batch)
-        if offered is None:
-            loss_sum = task.loss(output, batch)
-        else:
-            loss_sum, _ = loss_against_all(task, output, batch, offered, Peers())
-        return loss_sum, loss_sum / self._global_rows
 
 
 def _inputs_of(batch: Batch) -> tuple[Tensor, ...]:

@@ -18,7 +18,9 @@ differentiated.
 """
 
 
-def make_share_of_loss(task: Task, weights: Tensor | None, peers: Peers, rows: int) -> ShareOfLoss:
+def make_share_of_loss(
+    task: Task, weights: Tensor | None, peers: Peers, rows: int | Tensor
+) -> ShareOfLoss:
     """Return a `ShareOfLoss`: a function of a model's output for rows of the step, and these rows.
 
     It returns the sum of the rows' losses, and that sum's share of the step's loss: divided by
@@ -29,7 +31,7 @@ def make_share_of_loss(task: Task, weights: Tensor | None, peers: Peers, rows: i
     Args:
         weights: The sums of the weights of this rank's rows (`Task.weight_sums`); `None` without
             weights.
-        rows: Rows of the step over all ranks.
+        rows: Rows of the step over all ranks; a scalar on the device in a CUDA graph.
     """
 
     def unweighted(output: Tensor, some: Batch) -> tuple[Tensor, Tensor]:

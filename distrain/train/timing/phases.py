@@ -9,9 +9,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from time import process_time
-from typing import NamedTuple
 
 import torch
 from torch.cuda import Event
@@ -21,11 +21,20 @@ from distrain.storage.retrying import is_retrying
 
 _MOST_OPEN = 1024
 
+_ADJACENT_S = 50e-6
+"""A span that begins within this time after another one ended begins with its end marker.
 
-class _Span(NamedTuple):
+In this time, the host queues about three kernels. They, and the queue's idle time, count as part of
+the later span.
+"""
+
+
+@dataclass(slots=True)
+class _Span:
     name: str
     begin: Event
     end: Event
+    is_followed: bool = False  # another span begins with `end`
 
 
 class DeviceClock:
@@ -43,6 +52,7 @@ class DeviceClock:
         self._paused = paused
         self._idle: list[Event] = []
         self._open: deque[_Span] = deque()
+        self._ended_s = 0.0
         self._window: dict[str, float] = {}
         self.totals: dict[str, float] = {}
 
@@ -50,17 +60,24 @@ class DeviceClock:
         """Return a marker at a span's beginning; `None` while paused."""
         if self._paused():
             return None
-        marker = self._idle.pop() if self._idle else self._new_marker()
-        marker.record()
-        return marker
+        if self._open and time.perf_counter() - self._ended_s < _ADJACENT_S:
+            self._open[-1].is_followed = True
+            return self._open[-1].end
+        return self._mark()
 
     def end(self, name: str, begun: Event | None) -> None:
         """End the span that began with the marker `begun`; do nothing if that is `None`."""
-        if begun is None or (ended := self.begin()) is None:
+        if begun is None or self._paused():
             return
-        self._open.append(_Span(name, begun, ended))
+        self._open.append(_Span(name, begun, self._mark()))
+        self._ended_s = time.perf_counter()
         if len(self._open) >= _MOST_OPEN:
             self._read_finished()
+
+    def _mark(self) -> Event:
+        marker = self._idle.pop() if self._idle else self._new_marker()
+        marker.record()
+        return marker
 
     def lap(self, *, wait: bool = False) -> dict[str, float]:
         """Return the seconds, by name, of the spans that finished since the last call.
@@ -77,10 +94,10 @@ class DeviceClock:
 
     def _read_finished(self) -> None:
         while self._open and self._open[0].end.query():  # type: ignore[no-untyped-call]
-            name, begin, end = self._open.popleft()
-            seconds = begin.elapsed_time(end) / 1000.0
-            self._window[name] = self._window.get(name, 0.0) + seconds
-            self._idle += (begin, end)
+            span = self._open.popleft()
+            seconds = span.begin.elapsed_time(span.end) / 1000.0
+            self._window[span.name] = self._window.get(span.name, 0.0) + seconds
+            self._idle += (span.begin,) if span.is_followed else (span.begin, span.end)
 
 
 def device_clock(device: torch.device) -> DeviceClock | None:

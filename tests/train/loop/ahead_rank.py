@@ -3,7 +3,7 @@
 They train the same job twice: with routes made ahead in a thread, and with played graphs.
 """
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import ClassVar
 from unittest.mock import patch
@@ -46,16 +46,19 @@ class PlayedStep(GraphedStep):
         return super().request_rows(batch, rank_rows)
 
 
-def train(rank, num_ranks, prepared, run_dir, how):
-    """Train one job; the rank's own dense weights and shares of tables, and its events."""
+def train(rank, num_ranks, prepared, run_dir, how, fails_at=None):
+    """Train one job; the rank's own dense weights and shares of tables, and its events.
+
+    With `fails_at`, the first event of that kind cannot be reported.
+    """
     with ExitStack() as patched:
         if how == "played":
             patched.enter_context(patch.object(setup, "GraphedStep", PlayedStep))
             patched.enter_context(patch.object(setup, "records_steps", lambda *_: True))
-        return train_as_set_up(rank, num_ranks, prepared, run_dir)
+        return train_as_set_up(rank, num_ranks, prepared, run_dir, fails_at)
 
 
-def train_as_set_up(rank, num_ranks, prepared, run_dir):
+def train_as_set_up(rank, num_ranks, prepared, run_dir, fails_at=None):
     """Train with whatever step `setup` makes."""
     spec = make_spec(
         prepared,
@@ -70,13 +73,19 @@ def train_as_set_up(rank, num_ranks, prepared, run_dir):
     run_dir.mkdir(parents=True, exist_ok=True)
     store = RankStore(FileStore(str(run_dir / ".store"), num_ranks))
     events = []
+
+    def report(event):
+        events.append(to_json(event))
+        if events[-1]["kind"] == fails_at:
+            raise ConnectionError(fails_at)
+
     trainer = Trainer(
         spec,
         check_inputs(spec),
         World(rank, num_ranks),
         torch.device("cpu"),
         RunPaths(run_dir),
-        lambda event: events.append(to_json(event)),
+        report,
         control=Control(store, StepAgreement(store, rank, num_ranks), RankActivity()),
     )
     trainer.run()
@@ -86,9 +95,24 @@ def train_as_set_up(rank, num_ranks, prepared, run_dir):
 def refits(rank, num_ranks, prepared, folder):
     """What a job with a refit comes to, plain and played, and each training's rows of ranks."""
     PlayedStep.made.clear()
-    before = PlayedGraph.replays_in_all
+    before, held = PlayedGraph.replays_in_all, held_graphs()
     both = [
         train(rank, num_ranks, Path(prepared), Path(folder, how), how)
         for how in ("plain", "played")
     ]
+    assert held_graphs() == held
     return *both, PlayedStep.made, PlayedGraph.replays_in_all - before
+
+
+def held_graphs():
+    """How many graphs were made and not released."""
+    return PlayedGraph.made - PlayedGraph.released
+
+
+def held_after(rank, num_ranks, prepared, folder):
+    """How many graphs a training made that failed, and how many of them it still holds."""
+    made, held = PlayedGraph.made, held_graphs()
+    with suppress(ConnectionError):
+        train(rank, num_ranks, Path(prepared), Path(folder), "played", "evaluation_done")
+        raise AssertionError("no evaluation was reported")
+    return PlayedGraph.made - made, held_graphs() - held

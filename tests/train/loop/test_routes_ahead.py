@@ -24,3 +24,10 @@ def test_a_refit_of_ranks_with_unlike_rows_plays_graphs_with_the_bits_of_plain_s
         assert any(first != second for first, second in of_refit)
         assert replays > 0
         assert asked == gang[0][2]
+
+
+def test_a_training_that_fails_releases_its_graphs(prepared: Path, tmp_path: Path) -> None:
+    """NCCL's communicators cannot end while a graph holds their operations."""
+    for made, held in on_ranks(2, rank_side.held_after, prepared, tmp_path):
+        assert made > 0
+        assert held == 0

@@ -2,7 +2,8 @@
 
 import torch
 from click_models import model_over
-from played_graph import PlayedGraph
+from host_work import played_torch
+from played_graph import PlayedGraph, graphs_of
 
 from distrain.jobs.spec import TrainSpec
 from distrain.loader.batch import Batch
@@ -12,6 +13,8 @@ from distrain.models.embeddings.row_owners import key_at
 from distrain.train.loop.routed_batches import SynchronousRoutes, requests_of
 from distrain.train.step.averages import averaged
 from distrain.train.step.graphed_step import GraphedStep
+from distrain.train.step.open_report import OpenReport
+from distrain.train.step.recorder import WARM_UP_STEPS
 from distrain.train.step.step import TrainStep
 from distrain.train.timing.phases import PhaseClock
 
@@ -24,7 +27,7 @@ SKEWED = 5
 """The step of which rank 0 has all of the first column's rows, more than anybody had space for."""
 
 GANGS = {2: ("row_wise", "mixed"), 4: ("row_wise",)}
-"""Which cases ranks of each number run."""
+"""Which cases ranks of each number run; the rows of `mixed` have weights."""
 
 # name: (placement of the columns, the spec's train section)
 CASES = {
@@ -36,12 +39,12 @@ CASES = {
 }
 
 
-def batches(rank, num_ranks):
+def batches(rank, num_ranks, name, all_sizes=SIZES):
     generator = torch.Generator().manual_seed(rank)
-    for number, sizes in enumerate(SIZES):
+    for number, sizes in enumerate(all_sizes):
         rows = sizes[rank]
         ids = [torch.randint(0, c.cardinality, (rows,), generator=generator) for c in COLUMNS]
-        if number == SKEWED:
+        if number == SKEWED and all_sizes is SIZES:
             ids[0] = key_at(torch.arange(rows), 0, num_ranks)
         yield Batch(
             torch.stack(ids).to(torch.int32).T,
@@ -49,6 +52,7 @@ def batches(rank, num_ranks):
             torch.randint(0, 2, (rows,), generator=generator).float(),
             NAMES,
             NUMBERS,
+            weight=torch.rand(rows, generator=generator) if name == "mixed" else None,
         )
 
 
@@ -67,8 +71,9 @@ def make_model(placements, peers):
 class Source:
     """The batches of a rank, as the loader has them."""
 
-    def __init__(self, rank, num_ranks):
-        self._batches = batches(rank, num_ranks)
+    def __init__(self, *arguments, device="cpu"):
+        # As the loader does it: copied before the step takes them.
+        self._batches = iter([batch.to(torch.device(device)) for batch in batches(*arguments)])
 
     def __next__(self):
         return next(self._batches)
@@ -84,9 +89,9 @@ class FailsToRecord(PlayedGraph):
         raise RuntimeError("operation not permitted when stream is capturing")
 
 
-def train(step, rank, num_ranks):
+def train(step, rank, num_ranks, name):
     """What the steps returned and every parameter after them; replays so far by step; averages."""
-    told, replays, batches = [], [], Source(rank, num_ranks)
+    told, replays, batches = [], [], Source(rank, num_ranks, name)
     sizes = [every[:num_ranks] for every in SIZES]
     is_graphed = isinstance(step, GraphedStep)
     if is_graphed:
@@ -126,5 +131,28 @@ def results(rank, num_ranks):
                 step = TrainStep(model, spec, num_ranks)
             else:
                 step = GraphedStep(model, spec, num_ranks, MOST_ROWS, make_graph)
-            told[name][how] = train(step, rank, num_ranks)
+            told[name][how] = train(step, rank, num_ranks, name)
     return told
+
+
+def steady(rank, num_ranks):
+    """What the last of some steps costs a rank's host, by case: waits, launches and replays."""
+    counted = {}
+    for name in GANGS[num_ranks]:
+        placements, section = CASES[name]
+        sizes = [(MOST_ROWS,) * num_ranks] * (WARM_UP_STEPS + 4)
+        with played_torch() as device:
+            model = make_model(placements, Peers(rank, num_ranks)).to("meta")
+            spec = TrainSpec.model_validate(section)
+            step = GraphedStep(model, spec, num_ranks, MOST_ROWS, graphs_of(device))
+            report = OpenReport(rank, torch.device("meta"), 20, model.task.targets, step)
+            requests = requests_of(step, iter(sizes))
+            source = Source(rank, num_ranks, name, sizes, device="meta")
+            ahead = SynchronousRoutes(source, requests, torch.device("meta"), one_ahead=True)
+            for number in range(len(sizes) - 1):
+                before, _ = step._recorder.replays, device.forget()
+                batch, route, _ = routed = ahead.take(PhaseClock())
+                scores, loss = step(batch, MOST_ROWS * num_ranks, 0.1, PhaseClock(), route)
+                report.add(number, routed, scores, loss)
+            counted[name] = device.waits, device.launches, step._recorder.replays - before
+    return counted

@@ -58,10 +58,14 @@ def optimizer_spec(kind):
     return OptimizerSpec(kind=kind, betas=BETAS, eps=EPS, weight_decay=decay)
 
 
-def updated(kind, shapes, dtype, **options):
-    """The parameters after four steps by `DenseTraining`, and by torch's optimizer on each."""
+def updated(kind, shapes, dtype, rate=None, **options):
+    """The parameters after four steps by `DenseTraining`, and by torch's optimizer on each.
+
+    `rate` is a tensor for the learning rate, as on a GPU.
+    """
     ours, theirs = Bag(shapes, dtype), Bag(shapes, dtype)
     dense = DenseTraining(ours, TrainSpec(optimizer=optimizer_spec(kind)))
+    dense.optimizer._lr = rate
     optimizer = TORCH[kind](theirs.parameters(), **options)
     generator = torch.Generator().manual_seed(1)
     for step in range(4):
@@ -89,6 +93,15 @@ def test_a_flat_update_is_bitwise_that_of_torchs_fused_optimizer_on_each_paramet
 @given(shapes=SHAPES, kind=st.sampled_from(KINDS))
 def test_a_flat_update_is_that_of_torchs_optimizer_on_each_parameter(shapes, kind):
     ours, theirs = updated(kind, shapes, torch.float64, foreach=False)
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-13, atol=1e-13)
+
+
+@settings(max_examples=20, deadline=None)
+@given(shapes=SHAPES)
+def test_sgd_of_a_gpu_is_that_of_torch(shapes):
+    rate = torch.zeros((), dtype=torch.float64)
+    ours, theirs = updated("sgd", shapes, torch.float64, rate, foreach=False)
     for mine, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-13, atol=1e-13)
 

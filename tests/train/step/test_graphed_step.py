@@ -242,22 +242,6 @@ def test_all_ranks_record_and_replay_the_same_steps(data):
     assert told[0][-1] == sum(max(0, count - WARM_UP_STEPS) for count in seen.values())
 
 
-def test_graphs_are_released_before_the_ranks_part():
-    step = GraphedStep(make_model("mlp"), TrainSpec(), 1, MOST_ROWS, graphs := MadeGraphs())
-    train(step)
-    assert [graph.is_released for graph in graphs] == [False]
-    step.release()
-    assert [graph.is_released for graph in graphs] == [True]
-
-
-class MadeGraphs(list):
-    """Makes played graphs, and keeps them."""
-
-    def __call__(self):
-        self.append(PlayedGraph())
-        return self[-1]
-
-
 def test_what_a_graph_cannot_hold_is_refused(wording):
     for section, model in (
         ({"micro_batches": 2}, {}),

@@ -1,13 +1,16 @@
 """What a steady step costs the host: waits for the device and launches, on a played device."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from click_models import batches_for, model_over
 from event_rows import SCHEMA, event_batch
-from host_work import PlayedDevice, played_torch
-from played_graph import PlayedGraph
+from gloo_ranks import on_ranks
+from host_work import played_torch
+from loaded_scripts import load_script
+from played_graph import graphs_of
 
 from distrain.jobs.spec import TrainSpec, parse_spec
 from distrain.loader import LoaderStats
@@ -23,6 +26,7 @@ from distrain.train.step.routing import RoutedBatch
 from distrain.train.step.step import TrainStep
 from distrain.train.timing.phases import PhaseClock
 
+rank_side = load_script(Path(__file__).with_name("graphed_rank.py"))
 THERE = torch.device("meta")
 COLUMNS = [TableColumn("a", 50, 4), TableColumn("b", 3, 4), TableColumn("c", 9, 4)]
 NUMBERS = ("x", "y")
@@ -42,12 +46,12 @@ def event_model(kind):
     return build_model(SCHEMA, parse_spec({"data": {"train": "t"}, "model": section}).model, seed=1)
 
 
+EVENTS = ("din", "bst", "sasrec", "hstu")
 MODELS = {
     "mlp": lambda: flat_model(MLPBlock([8])),
     "dlrm": lambda: flat_model(DLRMBlock([8, 4], [8])),
-    **{kind: lambda kind=kind: event_model(kind) for kind in ("din", "sasrec", "hstu")},
+    **{kind: lambda kind=kind: event_model(kind) for kind in EVENTS},
 }
-EVENTS = ("din", "sasrec", "hstu")
 
 
 def batch_of(name, *, from_host=True):
@@ -61,25 +65,12 @@ def batch_of(name, *, from_host=True):
     return replace(batch, lists=made_there)
 
 
-class Graph(PlayedGraph):
-    """A played graph whose replay is one launch."""
-
-    device: PlayedDevice
-
-    def replay(self):
-        before = self.device.launches
-        result = super().replay()
-        self.device.launches = before + 1
-        return result
-
-
 def steady_step(name, *, recorded=False, spec=SPEC, **batch):
     """The waits and launches of one step in the training thread, after some that warm up."""
     with played_torch() as device:
         model, rows = MODELS[name]().to(THERE), batch_of(name, **batch)
         if recorded:
-            graph = type("OfDevice", (Graph,), {"device": device})
-            step = GraphedStep(model, spec, 1, ROWS, graph)
+            step = GraphedStep(model, spec, 1, ROWS, graphs_of(device))
         else:
             step = TrainStep(model, spec, 1)
         report = OpenReport(0, THERE, 20, model.task.targets, step if recorded else None)
@@ -124,3 +115,10 @@ def test_a_recorded_step_is_few_launches(name, spec, expected):
     waits, launches = steady_step(name, recorded=True, spec=spec)
     assert waits == []
     assert launches == expected
+
+
+@pytest.mark.parametrize("num_ranks", rank_side.GANGS)
+def test_no_recorded_step_of_several_ranks_waits_for_the_device(num_ranks):
+    """With the request of the next batch's rows; the answer to this batch's is on the host."""
+    for counted in on_ranks(num_ranks, rank_side.steady):
+        assert counted == dict.fromkeys(rank_side.GANGS[num_ranks], ([], 23, 2))

@@ -2,6 +2,7 @@
 
 import pytest
 
+from distrain.train.timing import phases
 from distrain.train.timing.phases import DeviceClock, PhaseClock, device_clock
 
 
@@ -42,6 +43,23 @@ class FakeMarker:
         assert self.query()
         assert end.query()
         return 1000.0 * (end.at_s - self.at_s)
+
+
+class FakeTime:
+    """The host's time, which a test moves along."""
+
+    def __init__(self):
+        self.now_s = 100.0
+
+    def perf_counter(self):
+        return self.now_s
+
+
+@pytest.fixture
+def host(monkeypatch):
+    host = FakeTime()
+    monkeypatch.setattr(phases, "time", host)
+    return host
 
 
 @pytest.fixture
@@ -91,6 +109,33 @@ def test_a_window_without_end_holds_no_more_markers_than_the_device_is_behind(de
     assert clock.lap() == pytest.approx({"copy": 5000.0})
 
 
+@pytest.mark.parametrize(("pause_s", "markers"), [(0.0, 4), (40e-6, 4), (60e-6, 6)])
+def test_adjacent_spans_share_a_marker(device, clock, host, pause_s, markers):
+    """Else the work between them is in neither."""
+    for name in ("data_wait", "forward_backward", "optimizer"):
+        host.now_s += pause_s
+        device.queued_s += 0.25
+        work(device, clock, name, 1.0)
+    between = 0.25 * (markers == 4)
+    expected = {"data_wait": 1.0, "forward_backward": 1.0 + between, "optimizer": 1.0 + between}
+    assert clock.lap(wait=True) == pytest.approx(expected)
+    assert len(device.made) == markers
+    host.now_s += 1.0
+    work(device, clock, "copy", 1.0)  # with markers that were read
+    work(device, clock, "copy", 1.0)
+    assert len({id(marker) for marker in (*clock._idle, *device.made)}) == markers
+    assert clock.lap(wait=True) == pytest.approx({"copy": 2.0})
+    assert sorted(map(id, clock._idle)) == sorted(map(id, device.made))
+
+
+def test_a_span_after_one_that_was_read_has_a_marker_of_its_own(device, clock, host):
+    work(device, clock, "copy", 1.0)
+    clock.lap(wait=True)
+    device.queued_s += 0.5
+    work(device, clock, "optimizer", 1.0)
+    assert clock.lap(wait=True) == pytest.approx({"optimizer": 1.0})
+
+
 def test_nothing_is_marked_in_a_stream_that_is_captured(device, clock):
     device.capturing = True
     work(device, clock, "forward_backward", 1.0)
@@ -104,20 +149,20 @@ def test_nothing_is_marked_in_a_stream_that_is_captured(device, clock):
 
 
 def test_phases_are_marked_and_one_that_fails_is_not(device, clock):
-    phases = PhaseClock(clock)
-    with phases.phase("copy"):
+    measured = PhaseClock(clock)
+    with measured.phase("copy"):
         device.queued_s += 1.0
 
     def fail():
-        with phases.phase("save"):
+        with measured.phase("save"):
             device.queued_s += 1.0
             raise KeyError
 
     with pytest.raises(KeyError):
         fail()
-    assert phases.device_lap() == {}
-    assert phases.device_lap(wait=True) == pytest.approx({"copy": 1.0})
-    assert phases.device_totals == pytest.approx({"copy": 1.0})
+    assert measured.device_lap() == {}
+    assert measured.device_lap(wait=True) == pytest.approx({"copy": 1.0})
+    assert measured.device_totals == pytest.approx({"copy": 1.0})
 
 
 def test_on_a_cpu_there_is_no_such_clock():
