@@ -30,22 +30,29 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_rank_inline_loads_neither_dask_nor_a_compiler(prepared: Path, tmp_path: Path) -> None:
-    dlrm = {"model": {"kind": "dlrm", "embedding_dim": 4, "bottom": [4], "top": [4]}}
-    (tmp_path / "job.yaml").write_text(yaml.safe_dump(small_document(prepared) | dlrm))
+    models = {
+        "dlrm": {"embedding_dim": 4, "bottom": [4], "top": [4]},
+        "mlp": {"embedding_dim": 4, "hidden": [4], "members": 2},
+    }
+    for kind, options in models.items():
+        document = small_document(prepared) | {"model": {"kind": kind, **options}}
+        (tmp_path / f"{kind}.yaml").write_text(yaml.safe_dump(document))
     script = tmp_path / "script.py"
     script.write_text(f"""
 import sys
 from distrain.cli.main import cli
-words = ["train", {str(tmp_path / "job.yaml")!r}, "--set", {INLINE!r}]
-cli([*words, "--run-dir", {str(tmp_path / "run")!r}], standalone_mode=False)
+for kind in {list(models)!r}:
+    words = ["train", {str(tmp_path)!r} + f"/{{kind}}.yaml", "--set", {INLINE!r}]
+    cli([*words, "--run-dir", {str(tmp_path)!r} + f"/{{kind}}"], standalone_mode=False)
 heavy = ("dask", "distributed", "sympy", "torch._dynamo", "triton")
 print(sorted(name for name in heavy if name in sys.modules))
 """)
     done = run_script(script)
     assert done.stdout.splitlines()[-1:] == ["[]"], done.stderr
-    summary = read_summary(RunPaths(tmp_path / "run"))
-    assert summary is not None
-    assert summary["state"] == "succeeded"
+    for kind in models:
+        summary = read_summary(RunPaths(tmp_path / kind))
+        assert summary is not None
+        assert summary["state"] == "succeeded"
 
 
 def test_a_command_that_is_ended_names_the_command_that_goes_on(

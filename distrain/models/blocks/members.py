@@ -28,7 +28,8 @@ class MemberMLP(Block):
 
     def build(self, input_shape: Shape) -> Shape:
         width = some_width(input_shape, self.label)
-        self.of_inputs = nn.Parameter(torch.randn(self.members, width))
+        # The same numbers as `torch.randn`, which would load sympy (0.4 s) on the meta device.
+        self.of_inputs = nn.Parameter(torch.normal(0.0, 1.0, (self.members, width)))
         output = self.mlp.attach(Flat(width))
         self.of_outputs = nn.Parameter(torch.ones(self.members, output.width))
         return Vectors(self.members, output.width)
