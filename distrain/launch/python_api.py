@@ -367,10 +367,10 @@ def fit(
             file; a job without a name is named after `run_dir`. `None` with `resume`.
         target: The column to predict, or several.
         task: `"binary"`, `"regression"` or `"multiclass"`; `None` decides by the target's values.
-        valid: The table's validation rows: a share such as 0.1; a number of last rows; a section
-            `split` of a features document, such as `{"by": "hash", "column": "user", "share":
-            0.1}`; another table; `False` for none. `None` uses about a tenth, the latest rows if
-            there are times.
+        valid: The table's validation rows: a share such as 0.1, chosen as for `None`; a number of
+            last rows; a section `split` of a features document, such as `{"by": "hash", "column":
+            "user", "share": 0.1}`; another table; `False` for none. `None` uses about a tenth, the
+            latest rows if there are times.
         time: A time column that orders the table: the latest rows are used for validation.
         weight: The column of row weights; `None` to look for one by its name, `False` for none.
         model: The name of a model, or the section `model` of a job spec; `None` chooses a model

@@ -23,6 +23,7 @@ from distrain.prep.bad_lines import BadLineTally
 from distrain.prep.features.config import FeatureConfig
 from distrain.prep.features.document import FormatSpec
 from distrain.prep.features.inference.infer import infer_features
+from distrain.prep.features.inference.suggest import MEASURES_TIME
 from distrain.prep.features.inference.user_choices import Task, UserChoices
 from distrain.prep.features.table_file import SHOWN_COLUMNS, look_at
 from distrain.prep.preparation import prepare
@@ -42,6 +43,10 @@ if TYPE_CHECKING:
 
 _PREPARING_THREADS = 2
 _MOST_NAMED = 8
+_KEEP_TIMES = (
+    "note: if the model is for rows of the same times, validate on rows by chance, which keeps "
+    "such columns: valid {by: hash, column: COLUMN, share: 0.1}, with a column of many values"
+)
 
 
 @dataclass(frozen=True)
@@ -292,15 +297,17 @@ def _features(
     inferred = infer_features(files, request.choices, skip_bad_lines=skips)
     for odd in inferred.odd:
         say(f"warning: {odd.warning_text}")
-    document, left_out = inferred.features.document, [*inferred.left_out]
-    omitted = f"; left out: {join_names(left_out, _MOST_NAMED)}" if left_out else ""
+    document, left_out = inferred.features.document, inferred.left_out
+    omitted = [f"{name or 'the unnamed column'} ({why})" for name, why in left_out.items()]
     split = inferred.split_reason if request.valid_rows is None else "the rows given for it"
     more = inferred.reasons.get("more_targets")
     lines = (
         f"target: {document.target.column} ({inferred.target_reason})",
         *([f"further targets: {more}"] if more else ()),
-        f"features: {len(document.columns)} from {inferred.sample}{omitted}",
+        f"features: {len(document.columns)} from {inferred.sample}",
+        *([f"left out: {join_names(omitted, _MOST_NAMED)}"] if omitted else ()),
         f"validation: {split}",
+        *([_KEEP_TIMES] if MEASURES_TIME in left_out.values() else ()),
     )
     return inferred.features, inferred.text, lines
 

@@ -59,6 +59,10 @@ def table_of(rows: Any) -> pa.Table:
         except TypeError:
             raise _unreadable(kind, error) from None
         return table_of(columns)
+    # pandas exports a range as metadata only.
+    index = getattr(rows, "index", None)
+    if isinstance(name := getattr(index, "name", None), str) and name not in table.column_names:
+        table = table.append_column(name, pa.array(index))
     _check_names(table.column_names)
     table = table.drop_columns([n for n in table.column_names if n.startswith(_UNNAMED_INDEX)])
     for place, field in enumerate(table.schema):

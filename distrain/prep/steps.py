@@ -87,9 +87,10 @@ def check_log(x: Any) -> None:
 def normalize(values: Values, step: Step, _: Any) -> Values:
     """Return (x - `mean`) / `std`, float64, and 0 for missing values.
 
-    `mean` and `std` are settings in `step`.
+    `mean` and `std` are settings in `step`, as are `min` and `max`, to which x is limited first
+    (`None`: no bound).
     """
-    x = values.x.astype(np.float64)
+    x = clip(values, step, None).x.astype(np.float64)
     return Values(np.where(values.is_missing, 0.0, (x - step["mean"]) / step["std"]))
 
 

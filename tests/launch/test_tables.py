@@ -32,6 +32,7 @@ from distrain.launch.tables import TableRequest, job_of_table, make_user_choices
 from distrain.predict import raw_rows
 from distrain.predict.raw_rows import columns_of_classes
 from distrain.prep import FeatureConfig
+from distrain.prep.features.inference.suggest import MEASURES_TIME
 from distrain.prep.features.inference.user_choices import UserChoices
 from distrain.prep.rows_in_memory import table_of
 from distrain.train.step.learning_rate import lr_at
@@ -586,6 +587,26 @@ def test_columns_may_be_named_by_numbers_of_numpy(table, tmp_path):
     job = job_of_table(TableRequest(numbered, tmp_path / "kept", asked), print)
     document = FeatureConfig.parse(yaml.safe_load(job.features)).document
     assert (document.target.column, document.weight) == (str(target), str(weight))
+
+
+def test_an_index_with_a_name_is_a_column():
+    frame = pd.DataFrame({"a": [5, 6]})
+    assert table_of(frame.rename_axis("shop")).to_pydict() == {"a": [5, 6], "shop": [0, 1]}
+    assert table_of(frame.set_index("a").assign(b=1)).to_pydict() == {"b": [1, 1], "a": [5, 6]}
+    for without in (frame, frame.rename_axis("a"), frame.set_axis([7, 8])):
+        assert table_of(without).to_pydict() == {"a": [5, 6]}
+
+
+def test_columns_that_are_left_out_are_told_with_the_reason(tmp_path):
+    times = pd.date_range("2026-01-01", periods=720, freq="12h")
+    draw = np.random.default_rng(0)
+    rows = pd.DataFrame({"at": times, "month": times.month, "size": draw.normal(size=720)})
+    rows = rows.assign(bought=(draw.random(720) < 0.5).astype(int), same=1)
+    request = TableRequest(rows, tmp_path / "kept", UserChoices(("bought",)))
+    text = "\n".join(job_of_table(request, print).decisions)
+    assert f"month ({MEASURES_TIME})" in text
+    assert "same (" in text
+    assert "by: hash" in text
 
 
 def test_no_validation_may_be_said_with_a_truth_value_of_numpy():

@@ -270,7 +270,29 @@ def test_a_long_constant_column_becomes_zero(value: float) -> None:
         fitted = operator.with_fitted({"I1": moments})
         zero, later = fitted.transform("I1", pa.array([value, value + 5.0])).to_pylist()
         assert abs(zero) <= 1e-6 * abs(value)
-        assert later == pytest.approx(5.0)
+        assert later == pytest.approx(5.0 if moments is saved else zero)
+
+
+@quick
+@given(
+    st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=50),
+    cuts,
+    st.floats(allow_nan=False, allow_infinity=False),
+)
+def test_a_later_value_counts_as_one_at_most_a_range_beyond_the_training_rows(
+    numbers: list[float], at: list[int], later: float
+) -> None:
+    x = np.array(numbers)
+    operator = Normalize()
+    pieces = [operator.fit(pa.array(piece)) for piece in np.split(x, sorted(at))]
+    moments = operator.merge(*pieces)
+    fitted = operator.with_fitted({"I1": moments})
+    plain = (x - moments.mean) / moments.std
+    np.testing.assert_array_equal(fitted.transform("I1", pa.array(x)).to_numpy(), plain)
+    width = x.max() - x.min()
+    limited = min(max(later, x.min() - width), x.max() + width)
+    (got,) = fitted.transform("I1", pa.array([later])).to_pylist()
+    assert got == (limited - moments.mean) / moments.std
 
 
 def test_integers_beyond_2_to_the_53_are_taken_as_the_nearest_float() -> None:

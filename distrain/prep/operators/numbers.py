@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -198,15 +198,20 @@ _ROUNDING = 8 * float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True)
 class Moments:
-    """The count, the mean, and the sum of squared deviations from the mean (`m2`) of some values.
+    """The count, mean, sum of squared deviations from the mean (`m2`), and range of some values.
 
-    They are merged as in Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for
-    computing sample variances" (1979), without a difference of large sums, so without cancellation.
+    The range is unknown (`None`) without values, and in workflows of earlier versions.
+
+    Means and squares are merged as in Chan, Golub, LeVeque, "Updating formulae and a pairwise
+    algorithm for computing sample variances" (1979), without a difference of large sums, so without
+    cancellation.
     """
 
     count: int = 0
     mean: float = 0.0
     m2: float = 0.0
+    least: float | None = None
+    greatest: float | None = None
 
     @classmethod
     def of(cls, values: np.ndarray[Any, np.dtype[np.float64]]) -> Moments:
@@ -219,10 +224,12 @@ class Moments:
         if not np.isfinite(values).all():
             return cls(len(values), math.nan if np.isnan(values).any() else math.inf, math.nan)
         if (values == values[0]).all():
-            return cls(len(values), float(values[0]))  # a summed mean may differ in the last bit
+            only = float(values[0])  # a summed mean may differ in the last bit
+            return cls(len(values), only, 0.0, only, only)
         with np.errstate(over="ignore"):  # `finish` reports an overflow
             mean = float(values.mean())
-            return cls(len(values), mean, float(np.square(values - mean).sum()))
+            squares = float(np.square(values - mean).sum())
+            return cls(len(values), mean, squares, float(values.min()), float(values.max()))
 
     def merged(self, other: Moments) -> Moments:
         """Return the moments of the values of `self` and `other` together."""
@@ -236,6 +243,7 @@ class Moments:
             count,
             self.mean + delta * other.count / count,
             self.m2 + other.m2 + delta * delta * self.count * other.count / count,
+            *_range_of([one for one in (self, other) if one.count]),
         )
 
     @property
@@ -250,12 +258,21 @@ class Moments:
         return math.sqrt(self.m2 / self.count)
 
 
+def _range_of(parts: Sequence[Moments]) -> tuple[float | None, float | None]:
+    least = [part.least for part in parts if part.least is not None]
+    greatest = [part.greatest for part in parts if part.greatest is not None]
+    is_known = len(least) == len(greatest) == len(parts)
+    return (min(least), max(greatest)) if is_known else (None, None)
+
+
 @dataclass(frozen=True)
 class Normalize(OnNumbers, FittedByColumn):
     """(x - mean) / std, with mean and population std of the training rows' non-null values.
 
     A missing value becomes 0, the mean of the training rows. The std of a constant column counts as
-    1. Fitting raises a `DataError` (in `finish`) if a training value is NaN or infinite.
+    1. A later value further below or above the training rows' range than the range is wide counts
+    as one at that distance: a model has learnt nothing of it, and might give an absurd score.
+    Fitting raises a `DataError` (in `finish`) if a training value is NaN or infinite.
     """
 
     kind: ClassVar[str] = "Normalize"
@@ -293,7 +310,12 @@ class Normalize(OnNumbers, FittedByColumn):
         return state
 
     def served(self, column: str) -> dict[str, Any]:
-        return {"mean": self.moments[column].mean, "std": self.moments[column].std}
+        of = self.moments[column]
+        limits: dict[str, float | None] = {"min": None, "max": None}
+        if of.least is not None and of.greatest is not None:
+            width = of.greatest - of.least
+            limits = {"min": of.least - width, "max": of.greatest + width}
+        return {"mean": of.mean, "std": of.std, **limits}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Normalize:
