@@ -152,7 +152,7 @@ def _about_memory(
         return None
     problem = f"a rank's loader may need {byte_size(now)}, but the budget is {byte_size(budget)}"
     if options.shuffle == "full":
-        return f"{problem}: {_less_of_a_full_shuffle(dataset, options)}"
+        return f"{problem}: use more ranks, or data.shuffle: chunk with more data.parts_per_chunk"
     for parts in range(options.parts_per_chunk - 1, 0, -1):
         fewer = options.model_copy(update={"parts_per_chunk": parts})
         if bytes_as_written(fewer) <= budget:
@@ -170,13 +170,6 @@ def _about_memory(
         f"{problem}: use more ranks, a smaller train.global_batch_size, fewer "
         "data.prefetch_batches or a smaller data.part_size"
     )
-
-
-def _less_of_a_full_shuffle(dataset: Dataset, options: LoaderOptions) -> str:
-    other = "data.shuffle: chunk with several parts_per_chunk"
-    if options.shuffle_dir is None and use_buckets(options, dataset.columns, ANY_TABLE):
-        return f"name a folder on a local disk (data.shuffle_dir), use more ranks, or {other}"
-    return f"use more ranks, or {other}"
 
 
 def _about_few_chunks(dataset: Dataset, options: LoaderOptions) -> str | None:

@@ -28,7 +28,7 @@ from distrain.storage.urls import is_remote, without_secrets
 
 _TAG_KEY, _TAG_VALUE = 64, 256
 _PATH_LENGTH = 4096  # Linux's limit; long globs also take more time
-_WRITTEN = ("checkpoint.dir", "data.cache_dir", "data.shuffle_dir")
+_WRITTEN = ("checkpoint.dir", "data.cache_dir")
 _NO_PATHS = {"data.schema_path": ("auto", "criteo")}
 
 
