@@ -5,7 +5,7 @@
               made    it is finished, with the list of its objects; written last
 
 An object store has no locks. So a process claims an output by creating this object, and renews the
-claim regularly. Both are conditional writes, so that only one of two processes succeeds.
+claim regularly. On S3 both are conditional writes, so that only one of two processes succeeds.
 Another process may take over a claim that was not renewed for `LEASE_S`, or whose process ran on
 the same machine and has ended.
 """
@@ -24,7 +24,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from distrain.errors import DistrainError, OutputError
-from distrain.storage.objects import Changed, Objects
+from distrain.storage.folder import open_folder
+from distrain.storage.objects import Changed, Objects, has_conditional_writes
 from distrain.storage.retrying import RETRY_S, with_retries
 from distrain.storage.unfinished import boot_id, started_ticks
 
@@ -79,6 +80,45 @@ class OutputState:
         return max(0.0, self.alive_s + LEASE_S - now_s)
 
 
+class _ComparedFolder:
+    """Replaces `Objects` for stores without conditional writes: compares the version, then writes.
+
+    If another process writes between the two, this is detected at the next renewal.
+    """
+
+    def __init__(self, url: str):
+        self._folder = open_folder(url)
+
+    def read(self, name: str) -> tuple[bytes, str]:
+        content = self._folder.read(name)
+        return content, content.decode(errors="surrogateescape")
+
+    def create(self, name: str, content: bytes) -> str:
+        with contextlib.suppress(FileNotFoundError):
+            self.read(name)
+            raise Changed(name)
+        return self._put(name, content)
+
+    def replace(self, name: str, content: bytes, version: str) -> str:
+        try:
+            if self.read(name)[1] != version:
+                raise Changed(name)
+        except FileNotFoundError:
+            raise Changed(name) from None
+        return self._put(name, content)
+
+    def delete(self, name: str) -> None:
+        self._folder.delete(name)
+
+    def _put(self, name: str, content: bytes) -> str:
+        self._folder.put(name, content)
+        return content.decode(errors="surrogateescape")
+
+
+def _states(url: str) -> Objects | _ComparedFolder:
+    return Objects(url) if has_conditional_writes(url) else _ComparedFolder(url)
+
+
 def read_state(url: str, retry_s: float = RETRY_S) -> tuple[OutputState | None, str]:
     """Return the state of the output at a URL, and the version of the state's object.
 
@@ -91,7 +131,7 @@ def read_state(url: str, retry_s: float = RETRY_S) -> tuple[OutputState | None, 
 
     def read() -> tuple[OutputState | None, str]:
         try:
-            content, version = Objects(url).read(STATE_FILE)
+            content, version = _states(url).read(STATE_FILE)
         except FileNotFoundError:
             return None, ""
         try:
@@ -158,7 +198,7 @@ class Claim:
                 self._write(replace(self.state, alive_s=0.0), self._version)
             elif self._is_ours():
                 with_retries(
-                    lambda: Objects(self.url).delete(STATE_FILE), {"output": self.url}, RETRY_S
+                    lambda: _states(self.url).delete(STATE_FILE), {"output": self.url}, RETRY_S
                 )
 
     def _renew(self) -> None:
@@ -174,7 +214,7 @@ class Claim:
         content = state.to_bytes()
 
         def write() -> str:
-            states = Objects(self.url)
+            states = _states(self.url)
             if version is None:
                 return states.create(STATE_FILE, content)
             return states.replace(STATE_FILE, content, version)
@@ -190,7 +230,7 @@ class Claim:
             self._version = found_version
             if current != state:
                 self._version = with_retries(
-                    lambda: Objects(self.url).replace(STATE_FILE, content, found_version),
+                    lambda: _states(self.url).replace(STATE_FILE, content, found_version),
                     {"output": self.url},
                     retry_s,
                 )

@@ -39,16 +39,6 @@ def has_conditional_writes(url: str) -> bool:
     return url.partition("://")[0].lower() in _SCHEMES
 
 
-def check_conditional_writes(url: str) -> None:
-    """Raise `InputError` unless the URL's storage supports `Objects`."""
-    if not has_conditional_writes(url):
-        raise InputError(
-            "this storage is not known to support conditional writes",
-            where={"url": url},
-            hint="Use a folder, or an object store that speaks S3: s3://BUCKET/PATH.",
-        )
-
-
 class Objects:
     """The objects below a URL.
 
@@ -60,7 +50,12 @@ class Objects:
 
     def __init__(self, url: str):
         check_url(url)
-        check_conditional_writes(url)
+        if not has_conditional_writes(url):
+            raise InputError(
+                "this storage is not known to support conditional writes",
+                where={"url": url},
+                hint="Use a folder, or an object store that speaks S3: s3://BUCKET/PATH.",
+            )
         self.url = url.rstrip("/")
         self._bucket, _, prefix = self.url.partition("://")[2].partition("/")
         self._prefix = prefix + "/" if prefix else ""

@@ -138,8 +138,8 @@ def atomic_output(path: str | Path, *, replace: bool = False) -> Iterator[str]:
     """Context manager of a path or URL to fill: `atomic_dir` for a path, `atomic_prefix` for a URL.
 
     An output in an object store is never replaced, even with `replace`. For a URL, also raises
-    `OutputError` if objects are there that are not an output, `Unavailable` if the store does not
-    answer, and `InputError` if it is not known to have conditional writes.
+    `OutputError` if objects are there that are not an output, and `Unavailable` if the store does
+    not answer.
     """
     if is_remote(path) and isinstance(path, str):
         with atomic_prefix(path) as url:

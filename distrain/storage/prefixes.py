@@ -24,12 +24,13 @@ from distrain.storage.claims import (
     read_state,
 )
 from distrain.storage.folder import filesystem_of, open_folder
-from distrain.storage.objects import check_conditional_writes, has_conditional_writes
 from distrain.storage.os_errors import only_os_errors
 from distrain.storage.retrying import RETRY_S, with_retries
 from distrain.storage.uploads import UNFINISHED, sent_errors
+from distrain.storage.urls import is_remote
 
 _COPIES_PER_TRY = 256
+_READ_ONLY = {"http", "https", "ftp", "data", "github"}
 
 
 @contextlib.contextmanager
@@ -52,7 +53,6 @@ def temporary_prefix(folder: str) -> Iterator[str]:
     At the start, the temporary prefixes that dead processes have left there are removed.
     """
     folder = folder.rstrip("/")
-    check_conditional_writes(folder)
     with sent_errors(folder):
         _remove_left_held(folder)
     url = f"{folder}/{_HELD}{uuid.uuid4().hex[:8]}"
@@ -86,7 +86,8 @@ def refuse_unfinished(url: str, retry_s: float = 0.0) -> None:
 
     Raises `Unavailable` if the storage does not answer for `retry_s` seconds.
     """
-    if not has_conditional_writes(url):  # distrain writes no outputs there
+    scheme = url.partition("://")[0]
+    if not is_remote(url) or scheme in _READ_ONLY or "::" in url:
         return
     folder = url.rstrip("/")
     for _ in range(3):
@@ -132,11 +133,10 @@ def _claimed(url: str) -> Iterator[Claim]:
 def _found(url: str) -> tuple[OutputState | None, str]:
     """Return the state of an earlier output that this process may replace, and the state's version.
 
-    `(None, "")` if there is none. Raises an `InputError` if the storage has no conditional writes,
-    and an `OutputError` if the URL is a whole bucket, if another process makes the output, if the
-    output is finished, or if objects are there that are not an output.
+    `(None, "")` if there is none. Raises an `OutputError` if the URL is a whole bucket, if another
+    process makes the output, if the output is finished, or if objects are there that are not an
+    output.
     """
-    check_conditional_writes(url)
     bucket, _, path = url.partition("://")[2].partition("/")
     if not bucket or not path:
         raise OutputError(

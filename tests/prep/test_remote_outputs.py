@@ -203,17 +203,6 @@ def test_an_output_that_is_moved_is_refused_and_one_that_failed_leaves_nothing(
     assert store.find(f"{BUCKET}/half/train") == []
 
 
-@pytest.mark.parametrize("state", [b"{}", b'{"state": "made"}', b"[1]", b"{", b"\xff"])
-def test_a_folder_with_a_damaged_state_file_is_rejected(store: Any, state: bytes) -> None:
-    folder = f"s3://{BUCKET}/damaged"
-    store.pipe_file(f"{folder}/a.parquet", b"1")
-    store.pipe_file(f"{folder}/.distrain-output.json", state)
-    with pytest.raises(OutputError) as caught:
-        list_inputs(folder)
-    assert caught.value.where["file"] == f"{folder}/.distrain-output.json"
-    store.rm(folder, recursive=True)
-
-
 def uploads(store: Any) -> list[str]:
     """The objects of which something has arrived, and that are not there yet."""
     found = store.call_s3("list_multipart_uploads", Bucket=BUCKET)

@@ -5,7 +5,6 @@ from object_stores import serving
 
 from distrain.errors import InputError
 from distrain.storage.objects import Changed, Objects
-from distrain.storage.outputs import atomic_output, check_output, scratch_folder
 
 
 @pytest.fixture(scope="module")
@@ -54,11 +53,3 @@ def test_ranges_and_lists(objects):
 
 def test_a_store_without_conditions_is_refused(wording):
     wording.refused(InputError, lambda: Objects("gs://bucket/runs"))
-
-
-def test_outputs_need_conditions():
-    with pytest.raises(InputError, match="conditional writes"):
-        check_output("gs://bucket/out", replace=False)
-    for make in (atomic_output, scratch_folder):
-        with pytest.raises(InputError, match="conditional writes"), make("hdfs://name/out"):
-            pass

@@ -8,7 +8,7 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFile  # type: ignore[import-untyped, unused-ignore]
 
-from distrain.errors import DataError
+from distrain.errors import DataError, OutputError
 from distrain.storage import inputs
 from distrain.storage.folder import open_folder
 from distrain.storage.inputs import InputFile, fetched, list_inputs, open_input
@@ -210,6 +210,15 @@ def test_an_impossible_bucket_is_refused_in_words(look, url, wording):
 def test_other_urls_are_good(url):
     check_url(url)
     assert without_secrets(url) == url
+
+
+@pytest.mark.parametrize("state", [b"{}", b'{"state": "made"}', b"[1]", b"{", b"\xff"])
+def test_a_folder_with_a_damaged_state_file_is_rejected(memory, state):
+    memory.pipe("/days/a.parquet", b"1")
+    memory.pipe("/days/.distrain-output.json", state)
+    with pytest.raises(OutputError) as caught:
+        list_inputs("memory://days")
+    assert str(caught.value.where["file"]).endswith("/days/.distrain-output.json")
 
 
 def test_inputs_that_cannot_be_listed_or_opened_are_named(tree, wording):
