@@ -7,17 +7,14 @@ memory of a rank. They leave no files behind. Independent mistakes are reported 
 Properties of machines in another cluster are not checked, and the notes say so.
 """
 
-import shutil
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distrain.errors import DistrainError, ErrorCollector, OutputError, SpecError, Unavailable
-from distrain.formatting import byte_size
 from distrain.jobs.assignment import World
 from distrain.jobs.job_view import Record
 from distrain.jobs.run_paths import RunPaths
@@ -30,7 +27,7 @@ from distrain.runs.sinks.choosing import open_sinks
 from distrain.schema.schema import Schema
 from distrain.storage.folder import open_folder
 from distrain.storage.inputs import PARQUET_SUFFIXES, list_inputs
-from distrain.storage.outputs import check_place, nearest_existing
+from distrain.storage.outputs import check_place
 
 if TYPE_CHECKING:
     import torch
@@ -81,8 +78,7 @@ class JobChecks:
         files_exist = passes(
             lambda _: _check_files(data.train), lambda _: _check_files(data.valid), _check_schema
         )
-        folders = [partial(_check_folder, name=name) for name in ("cache_dir", "shuffle_dir")]
-        passes(_check_run_dir, _check_checkpoint_dir, *folders, _check_sinks)
+        passes(_check_run_dir, _check_checkpoint_dir, _check_cache_dir, _check_sinks)
         if not files_exist:  # later checks read the data, and their imports take seconds
             mistakes.raise_collected()
         model_can_be_built = passes(_choose_device, _check_function)
@@ -147,14 +143,10 @@ def _check_checkpoint_dir(job: JobChecks) -> None:
             check_place(folder.url)
 
 
-def _check_folder(job: JobChecks, name: str) -> None:
-    """Raise `OutputError` if `data.cache_dir` or `data.shuffle_dir` cannot be written here.
-
-    Passes if it is not set, or the ranks run elsewhere.
-    """
-    folder = getattr(job.spec.data, name)
+def _check_cache_dir(job: JobChecks) -> None:
+    folder = job.spec.data.cache_dir
     if not job.elsewhere and folder is not None:
-        with _field_named(f"data.{name}"):
+        with _field_named("data.cache_dir"):
             check_place(folder)
 
 
@@ -246,28 +238,8 @@ def _check_loading(job: JobChecks) -> None:
     span = JobSpan.of(spec, loader)
     if job.resumed is not None and job.resumed.newest is not None:
         span.check_start(job.resumed.newest.step, job.resumed.newest.name)
-    if not job.elsewhere and spec.data.shuffle_dir is not None:
-        _check_free_space(
-            spec.data.shuffle_dir, spec.resources.num_ranks * loader.memory.disk_bytes
-        )
     if inputs.valid is not None:
         job_loader(spec, inputs.schema, inputs.valid, world, device, shuffle="none")
-
-
-def _check_free_space(folder: str, needed_bytes: int) -> None:
-    """Raise `OutputError` if the ranks' shuffle files do not fit on the folder's disk.
-
-    `needed_bytes` is their size in one epoch. Each rank checks this again when an epoch begins
-    and it reserves the space for its files.
-    """
-    free_bytes = shutil.disk_usage(nearest_existing(Path(folder).absolute())).free
-    if free_bytes < needed_bytes:
-        raise OutputError(
-            f"the full shuffle needs up to {byte_size(needed_bytes)} on this disk, which has "
-            f"{byte_size(free_bytes)} left",
-            where={"data.shuffle_dir": folder},
-            hint="Free some space, or choose a folder on a larger disk.",
-        )
 
 
 def _check_model(job: JobChecks) -> None:
@@ -320,7 +292,6 @@ def _not_checked(spec: JobSpec) -> list[str]:
         "resources.device": True,
         "memory for the tables": spec.embeddings.memory_gib is None,
         "data.cache_dir": spec.data.cache_dir is not None,
-        "data.shuffle_dir": spec.data.shuffle_dir is not None,
         "checkpoint.dir": spec.checkpoint.dir is not None,
         ", ".join(spec.functions): bool(spec.functions),
         "data.reader": spec.data.needs_gpu,

@@ -106,8 +106,6 @@ class Loader(IterableDataset[Any]):
         max_list_length: Maximum list length by column; the first items are kept.
         retry_s: How long to retry a row group, with growing pauses, while its storage does not
             answer (timeouts, resets, overload), before the epoch fails; 0 tries once.
-        shuffle_dir: A folder on a local disk where `shuffle="full"` stores a rank's share of an
-            epoch, in a temporary file; `None` keeps it in memory.
         fetch: How ranges of remote files are requested: how many at a time, and how far ahead.
 
     Other keyword arguments are fields of `LoaderOptions`, most of which are also fields of the
@@ -115,7 +113,7 @@ class Loader(IterableDataset[Any]):
 
     Raises:
         SpecError: A number is out of range, `max_list_length` names a column without lists, the
-            device, the cache or `shuffle_dir` cannot be used, the ranks do not divide the lanes,
+            device or the cache cannot be used, the ranks do not divide the lanes,
             the reader cannot serve the dataset, or there is no full batch and `drop_last` is set.
     """
 
@@ -189,22 +187,11 @@ class Loader(IterableDataset[Any]):
             self.device.type if self.device else "cpu",
             has_cache=options.cache_dir is not None,
         )
-        if options.shuffle_dir is not None:
-            self._check_shuffle_dir()
         self._list_limits = list_limits(dataset.columns, options.max_list_length)
         self._transforms = tuple(transforms)
         self._begin = (0, 0)  # epoch and step of the next `iter`
         self._position = (0, 0)  # epoch and step after the last delivered batch
         self._set_up_run_time_state()
-
-    def _check_shuffle_dir(self) -> None:
-        columns, reader = self.dataset.columns, self.reader_choice.kind
-        if self.options.shuffle == "full" and not use_buckets(self.options, columns, reader):
-            raise SpecError(
-                "a full shuffle of list columns, or by a reader on the GPU, "
-                "does not use shuffle_dir",
-                hint="Leave shuffle_dir out: a rank then keeps its share of an epoch in memory.",
-            )
 
     def _set_up_run_time_state(self) -> None:
         self._stats = StatsRecorder()
@@ -335,7 +322,7 @@ class Loader(IterableDataset[Any]):
             return None
         buckets = Buckets.of(num_rows, self.options.seed, epoch)
         num_columns = BatchLayout.of(self.dataset.columns).num_columns
-        return FirstPass(buckets, num_columns, self.options.shuffle_dir)
+        return FirstPass(buckets, num_columns)
 
     def __iter__(self) -> Iterator[Any]:
         _refuse_many_workers()

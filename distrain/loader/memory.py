@@ -22,7 +22,7 @@ ends of chunks one after another. This does not depend on the table's size. Ther
 batches than steps in an epoch, or in a window and the window before it. Consecutive epochs share
 this maximum.
 
-With `shuffle="full"` a chunk is a bucket, and the rows of all buckets are in memory or in a file.
+With `shuffle="full"` a chunk is a bucket, and the rows of all buckets are in memory.
 Rows may then be for `2 + G S // B` further steps, because two lanes may share a bucket. Lists and
 the reader cudf do not support buckets: the chunk is then the table, and the bound is a rank's share
 of an epoch. If row groups are read in slices, G counts the rows of slices, and open decoders are
@@ -36,7 +36,7 @@ from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 
-from distrain.loader.bucketing.bucket_store import staged_bytes, stored_row_bytes
+from distrain.loader.bucketing.bucket_store import stored_row_bytes
 from distrain.loader.bucketing.first_pass import Buckets, bucket_rows_bound, use_buckets
 from distrain.loader.dataset import CELL_BYTES, Dataset
 from distrain.loader.filling.batch_memory import tile_bytes
@@ -89,9 +89,7 @@ class LoaderMemory:
         streams_bytes: Bytes of the open decoders of large row groups, if their pages and
             dictionaries have the writers' default sizes.
         fetched_bytes: Bytes of prefetched ranges of remote files, including requests in flight.
-        buckets_bytes: Bytes of a full shuffle's rows in memory, or of those being written to a file
-            and read from it.
-        disk_bytes: Bytes of a full shuffle's file; not part of `total_bytes`.
+        buckets_bytes: Bytes of a full shuffle's rows.
     """
 
     batches: int
@@ -103,7 +101,6 @@ class LoaderMemory:
     streams_bytes: int = 0
     fetched_bytes: int = 0
     buckets_bytes: int = 0
-    disk_bytes: int = 0
 
     @property
     def total_bytes(self) -> int:
@@ -269,10 +266,10 @@ def memory_bound(
         block_bytes = 1 << (row_bytes * batch_rows - 1).bit_length()  # as torch rounds it
     chunks_dealt = 1 if options.shuffle == "full" and not has_buckets else threads
     order_bytes = chunks_dealt * _ORDER_BYTES_PER_ROW * chunk_rows
-    buckets_bytes = disk_bytes = 0
+    buckets_bytes = 0
     if has_buckets:
         order_bytes = max(order_bytes, threads * _SCATTER_BYTES_PER_ROW * group_rows)
-        buckets_bytes, disk_bytes = _bucket_bytes(plan, lanes, row_bytes, chunk_rows, options)
+        buckets_bytes = _bucket_bytes(plan, lanes, row_bytes, chunk_rows)
     decoded_bytes = group_rows * decoded_row_bytes + compressed_group_bytes
     decoded_bytes += tile_bytes(group_rows, row_bytes // CELL_BYTES)
     return LoaderMemory(
@@ -284,22 +281,13 @@ def memory_bound(
         schedule_bytes=_SCHEDULE_BYTES_PER_GROUP * num_groups,
         streams_bytes=streams_bytes,
         buckets_bytes=buckets_bytes,
-        disk_bytes=disk_bytes,
     )
 
 
-def _bucket_bytes(
-    plan: EpochPlan, lanes: int, row_bytes: int, bucket_rows: int, options: LoaderOptions
-) -> tuple[int, int]:
-    num_columns = row_bytes // CELL_BYTES
+def _bucket_bytes(plan: EpochPlan, lanes: int, row_bytes: int, bucket_rows: int) -> int:
     # The rank's share, and the other rows of the buckets at the ends of its share.
     rows = min(plan.num_rows, plan.rows_below(lanes, plan.num_rows) + 1 + 2 * bucket_rows)
-    stored = rows * stored_row_bytes(num_columns)
-    if options.shuffle_dir is None:
-        return stored, 0
-    buckets = -(-rows * Buckets.of(plan.num_rows, 0, 0).count // max(plan.num_rows, 1))
-    read = options.decode_threads * bucket_rows * stored_row_bytes(num_columns)
-    return staged_bytes(num_columns, buckets + 1) + read, stored
+    return rows * stored_row_bytes(row_bytes // CELL_BYTES)
 
 
 def largest_chunk_rows(

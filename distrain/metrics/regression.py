@@ -11,7 +11,7 @@ The quantile `p` of the absolute error is the least `a` such that rows with `|e|
 share `p` of all weights. Errors are counted in bins given by the first 15 bits of a float32 after
 its sign: 8 of the exponent and 7 of the fraction. The width of a bin is at most 1/128 of its lower
 end. The quantile is reported as the middle of its bin: its relative error is at most
-`QUANTILE_BOUND`. Errors below 1e-38 are off by at most 1e-40; those beyond float32 share the last
+1/256. Errors below 1e-38 are off by at most 1e-40; those beyond float32 share the last
 bin.
 """
 
@@ -26,8 +26,6 @@ from distrain.metrics.state import SummedState
 ERROR_BINS = 255 * 128
 ERROR_SHIFT = 16
 """Low bits of a float32 that its bin ignores."""
-
-QUANTILE_BOUND = 1 / 256
 
 
 @dataclass(frozen=True)

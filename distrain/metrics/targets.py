@@ -24,18 +24,13 @@ class TargetMetrics:
     The first binary target is the main one, whose metrics are those of the job. A job with only
     that target is serialised as its state, without a name.
 
-    >>> metrics = TargetMetrics.of_kinds({"click": "binary", "price": "regression"})
+    >>> metrics = TargetMetrics({"click": BinaryMetrics(), "price": RegressionMetrics()})
     >>> metrics.main is metrics.states["click"], list(metrics.figures())
     (True, ['price'])
     """
 
     def __init__(self, states: Mapping[str, State]):
         self.states = dict(states)
-
-    @classmethod
-    def of_kinds(cls, kinds: Mapping[str, str]) -> TargetMetrics:
-        """Return empty states; `kinds` has the kind of each target by its name."""
-        return cls({name: STATES[kind]() for name, kind in kinds.items()})
 
     @property
     def main_name(self) -> str | None:

@@ -50,7 +50,6 @@ def test_facts_are_what_the_footers_say(tmp_path: Path) -> None:
     assert footers.num_files == 2
     assert footers.group_rows == (40, 40, 20, 50)
     assert footers.decoded_row_bytes == 4 + 8 + 8 + 4  # of the wider file, without lists
-    assert footers.wide_ids == ("user",)
     used = {"label", "price", "user", "item", "tags"}
     sizes = {"ZSTD": [], "SNAPPY": []}  # type: dict[str, list[int]]
     for name in ("a", "b"):
@@ -101,14 +100,6 @@ def test_row_groups_as_advised_do_fit_the_budget(dataset: Dataset, tmp_path: Pat
     assert advised(again, budget=2_000_000 + TILES_BYTES) == []
 
 
-def test_fewer_chunks_than_lanes_are_told(dataset: Dataset) -> None:
-    (advice,) = advised(dataset, lanes=12)
-    assert "10 chunks are fewer than 12 lanes" in advice
-    (advice,) = advised(dataset, lanes=6, parts_per_chunk=2)
-    assert "5 chunks are fewer than 6 lanes" in advice
-    assert advised(dataset, lanes=12, shuffle="full") == []
-
-
 def test_files_that_decode_slowly_are_told(dataset: Dataset) -> None:
     footers = footer_summary(dataset)
     small = dataclasses.replace(footers, group_rows=(1000,) * 200)
@@ -118,6 +109,3 @@ def test_files_that_decode_slowly_are_told(dataset: Dataset) -> None:
     slow = {"GZIP": footers.compressed_bytes - 10, "SNAPPY": 10}
     (advice,) = advised(dataset, footers=dataclasses.replace(footers, codec_bytes=slow))
     assert "100% of the bytes are compressed with GZIP" in advice
-    wide = dataclasses.replace(footers, wide_ids=tuple("abcdefg"))
-    (advice,) = advised(dataset, footers=wide)
-    assert "ids are int64 in a, b, c, d, e and 2 more" in advice

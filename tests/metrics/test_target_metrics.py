@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from distrain.metrics import BinaryMetrics
 from distrain.metrics.exact import DistinctScores
+from distrain.metrics.regression import RegressionMetrics
 from distrain.metrics.targets import STATES, TargetMetrics
 
 CLASSES = 7
@@ -201,7 +202,7 @@ def test_the_first_binary_target_is_the_main_one():
     assert (metrics.main_name, metrics.rows) == ("click", 3)
     assert list(metrics.figures()) == ["price", "again"]
     assert metrics.figures()["again"]["auc"] == metrics.main.compute().auc
-    assert TargetMetrics.of_kinds({"price": "regression"}).main is None
+    assert TargetMetrics({"price": RegressionMetrics()}).main is None
 
 
 def test_targets_travel_and_merge_as_one_state(wording):
@@ -226,12 +227,12 @@ def test_states_merge_by_the_names_of_targets_in_any_order(wording):
     document = TargetMetrics.from_json(metrics.to_json(), turned.to_json()).to_json()
     assert document == metrics.merge(metrics).to_json()
     wording.refused(
-        ValueError, lambda: metrics.merge(TargetMetrics.of_kinds({"price": "regression"}))
+        ValueError, lambda: metrics.merge(TargetMetrics({"price": RegressionMetrics()}))
     )
 
 
 def test_one_binary_target_travels_as_its_state_alone():
-    only = TargetMetrics.of_kinds({"click": "binary"})
+    only = TargetMetrics({"click": BinaryMetrics()})
     assert only.to_json() == BinaryMetrics().to_json()
     assert TargetMetrics.from_json(only.to_json(), only.to_json()).main is not None
     assert TargetMetrics.from_json(only.to_json()).merge(only).main_name == "click"

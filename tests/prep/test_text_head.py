@@ -1,6 +1,10 @@
 """The first lines of text: what is no header is told as what it is, with what mends it."""
 
+import errno
+import gzip
+import io
 from pathlib import Path
+from unittest.mock import MagicMock, Mock, patch
 
 import pytest
 from wording import Wording
@@ -9,6 +13,7 @@ from distrain.errors import DataError
 from distrain.prep.features.document import FormatSpec
 from distrain.prep.features.inference.infer import infer_features
 from distrain.prep.features.table_file import look_at
+from distrain.prep.features.text_head import first_lines
 from distrain.storage.inputs import list_inputs
 
 BODY = "".join(f"n{number},{number},{number % 2}\n" for number in range(50))
@@ -56,3 +61,19 @@ def test_a_file_without_rows_is_reported_with_the_names_in_its_first_line(
     with pytest.raises(DataError) as caught:
         infer_features(list_inputs([str(path)]))
     assert first[:4] in str(caught.value.where["columns here"])
+
+
+def test_a_file_whose_first_bytes_cannot_be_read_or_decompressed_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv.gz"
+    path.write_bytes(gzip.compress((HEADER + BODY).encode())[:-20])
+    with pytest.raises(DataError, match="gzip file cannot be decompressed") as caught:
+        infer_features(list_inputs([str(path)]))
+    assert caught.value.where["file"] == str(path)
+    broken = Mock(spec=io.BytesIO, read=Mock(side_effect=OSError(errno.EIO, "Input/output error")))
+    opened = MagicMock(__enter__=Mock(return_value=broken), __exit__=Mock(return_value=None))
+    with (
+        patch("distrain.prep.features.text_head.open_input", return_value=opened),
+        pytest.raises(DataError, match=r"could not be read: .*Input/output error") as caught,
+    ):
+        first_lines("t.csv", None, "utf-8")
+    assert caught.value.where == {"file": "t.csv"}

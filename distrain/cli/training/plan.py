@@ -136,7 +136,6 @@ def plan_lines(plan: "JobPlan") -> list[str]:
             (memory.streams_bytes, "large open row groups"),
             (memory.fetched_bytes, "row groups fetched ahead"),
             (memory.buckets_bytes, "buckets of the full shuffle"),
-            (memory.disk_bytes, "on disk for the full shuffle (data.shuffle_dir)"),
         )
         if size or not any(word in part for word in ("large", "ahead", "full"))
     ]

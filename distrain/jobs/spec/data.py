@@ -14,7 +14,6 @@ from pydantic_core import PydanticCustomError
 from distrain.errors import SpecError
 from distrain.jobs.spec.fields import REMOVED_KEY, PositiveInt, Real, Section, Whole, check_url_of
 from distrain.jobs.spec.row_filter import parse_filter
-from distrain.storage.urls import is_remote
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _TIME = re.compile(r"([1-9][0-9]{0,8})([smhdw])")
@@ -157,12 +156,7 @@ class LoadingSpec(Section):
         "chunk",
         description="`chunk`: shuffle the row groups, and the rows within a chunk of "
         "`parts_per_chunk` parts. `full`: shuffle all rows; each rank keeps its share of an epoch "
-        "in memory or in `shuffle_dir`. `none`: no shuffling.",
-    )
-    shuffle_dir: str | None = Field(
-        None,
-        description="A folder on each host's disk for the ranks' shares of an epoch with "
-        "`shuffle: full`, deleted after the epoch; null: keep them in memory.",
+        "in memory. `none`: no shuffling.",
     )
     parts_per_chunk: PositiveInt = Field(
         1, description="The number of parts whose rows are shuffled together."
@@ -186,12 +180,8 @@ class LoadingSpec(Section):
         "checkpoint. Keep it below `deadlines.collective_s`.",
     )
 
-    @field_validator("shuffle_dir")
-    @classmethod
-    def _on_a_disk(cls, value: str | None) -> str | None:
-        if value is not None and is_remote(value):
-            raise ValueError("a folder on a local disk is needed")
-        return value
+
+_REMOVED = ("workflow", "shuffle_dir")
 
 
 class DataSpec(LoadingSpec, RowsSpec, FilesSpec):
@@ -201,7 +191,7 @@ class DataSpec(LoadingSpec, RowsSpec, FilesSpec):
     # schema may, because the columns are compared together with the embedding tables.
     may_differ = (
         *("train", "valid", "schema", "reader", "prefetch_batches", "decode_threads"),
-        *("gpu_memory_fraction", "cache_dir", "cache_size", "shuffle_dir", "retry_s"),
+        *("gpu_memory_fraction", "cache_dir", "cache_size", "retry_s"),
     )
 
     negatives: Real = Field(
@@ -237,14 +227,15 @@ class DataSpec(LoadingSpec, RowsSpec, FilesSpec):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_workflow(cls, values: Any) -> Any:
-        # Specs of version 0.2.0 have the option `workflow`, for training on raw rows.
-        if isinstance(values, Mapping) and "workflow" in values:
-            if values["workflow"] is not None:
+    def _without_removed(cls, values: Any) -> Any:
+        # Specs of version 0.2.0 have the options `workflow`, for training on raw rows, and
+        # `shuffle_dir`, which is ignored because it does not change the order of rows.
+        if isinstance(values, Mapping):
+            if values.get("workflow") is not None:
                 raise PydanticCustomError(
                     REMOVED_KEY,
                     "the key workflow was removed: prepare raw rows with `distrain prep RAW "
                     "--workflow WORKFLOW --out DIR`, and train on DIR/train",
                 )
-            return {key: value for key, value in values.items() if key != "workflow"}
+            return {key: value for key, value in values.items() if key not in _REMOVED}
         return values

@@ -13,7 +13,6 @@ PATHS = (
     "data.valid",
     "data.schema_path",
     "data.cache_dir",
-    "data.shuffle_dir",
     "checkpoint.dir",
     "train.init_from",
 )

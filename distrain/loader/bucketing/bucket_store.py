@@ -1,26 +1,20 @@
 """Stores the buckets of a full shuffle, which any thread writes and which are read once.
 
-A bucket is cut into segments. A segment is `[columns + 2, rows]` of 4-byte cells: the flat columns
-in the layout of a batch, then the rows' random keys (see `first_pass`), 8 bytes each.
-`BucketMemory` is the store in memory.
+A bucket is `[columns + 2, rows]` of 4-byte cells: the flat columns in the layout of a batch, then
+the rows' random keys (see `first_pass`), 8 bytes each.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 Cells = NDArray[np.int32]
 
-KEY_CELLS = 2
-_SEGMENT_BYTES = 256 << 10
-_LEAST_SEGMENT_BYTES = 16 << 10
-_STAGED_BYTES = 256 << 20
+_KEY_CELLS = 2
 
 
 def stored_row_bytes(num_columns: int) -> int:
@@ -29,92 +23,61 @@ def stored_row_bytes(num_columns: int) -> int:
     >>> stored_row_bytes(40)
     168
     """
-    return 4 * (num_columns + KEY_CELLS)
-
-
-def segment_rows(num_columns: int, buckets: int) -> int:
-    """Return the number of rows of a segment of a `BucketFile`, at least 1.
-
-    One segment per bucket is in memory, so segments are smaller if there are many buckets.
-    """
-    size = min(_SEGMENT_BYTES, max(_LEAST_SEGMENT_BYTES, _STAGED_BYTES // max(buckets, 1)))
-    return max(1, size // stored_row_bytes(num_columns))
-
-
-def staged_bytes(num_columns: int, buckets: int) -> int:
-    """Return the maximum bytes of a `BucketFile`'s segments that wait in memory to be written."""
-    return buckets * segment_rows(num_columns, buckets) * stored_row_bytes(num_columns)
-
-
-@dataclass
-class Segment:
-    cells: Cells  # `[columns + 2, rows]`
-    left: int  # rows that are not written yet
-    place: int = 0  # offset of the segment in the file, in bytes
-
-    @property
-    def block(self) -> Cells:
-        return self.cells[:-KEY_CELLS]
-
-    @property
-    def keys(self) -> NDArray[np.uint64]:
-        return self.cells[-KEY_CELLS:].reshape(-1).view(np.uint64)
-
-
-class Run(NamedTuple):
-    """Consecutive rows of a segment, from row `start` on."""
-
-    segment: Segment
-    start: int
-    rows: int
+    return 4 * (num_columns + _KEY_CELLS)
 
 
 class BucketMemory:
-    """Holds the buckets of a full shuffle in memory, each as one segment.
+    """Holds the buckets of a full shuffle in memory.
 
     Args:
         sizes: The number of rows of each bucket, by its number.
         num_columns: The number of flat columns.
+
+    Raises:
+        MemoryError: The system has too little memory for the rows.
     """
 
     def __init__(self, sizes: Mapping[int, int], num_columns: int):
-        width = num_columns + KEY_CELLS
-        slab = np.empty(width * sum(sizes.values()), np.int32)
-        self._segments: dict[int, Segment] = {}
+        width = num_columns + _KEY_CELLS
+        slab = _new_cells(width * sum(sizes.values()))
+        self._buckets: dict[int, Cells] = {}
         self._filled = dict.fromkeys(sizes, 0)
         self._lock = threading.Lock()
         end = 0
         for bucket, rows in sizes.items():
-            cells = slab[end : end + width * rows].reshape(width, rows)
-            self._segments[bucket] = Segment(cells, rows)
+            self._buckets[bucket] = slab[end : end + width * rows].reshape(width, rows)
             end += width * rows
 
-    def reserve(self, buckets: Sequence[int], counts: Sequence[int]) -> list[Run]:
+    def reserve(self, buckets: Sequence[int], counts: Sequence[int]) -> list[int]:
         """Reserve places for `counts[k]` more rows of bucket `buckets[k]`, for each `k`.
 
-        The caller writes the rows to the returned runs, in this order, and then passes the runs to
-        `commit`. Any thread may call it.
+        Returns the first place of each bucket. The caller writes the rows to `keys` and `columns`,
+        from this place on. Any thread may call it.
         """
-        runs = []
+        starts = []
         with self._lock:
             for bucket, count in zip(buckets, counts, strict=True):
-                start = self._filled[bucket]
-                self._filled[bucket] = start + count
-                runs.append(Run(self._segments[bucket], start, count))
-        return runs
-
-    def commit(self, runs: Sequence[Run]) -> None: ...
+                starts.append(self._filled[bucket])
+                self._filled[bucket] += count
+        return starts
 
     def keys(self, bucket: int) -> NDArray[np.uint64]:
         """Return the random sort keys of a bucket's rows, `[rows]`, in the order of storage."""
-        return self._segments[bucket].keys
+        return self._buckets[bucket][-_KEY_CELLS:].reshape(-1).view(np.uint64)
 
     def columns(self, bucket: int) -> Cells:
-        """Return the values of a bucket's rows, `[columns, rows]`, in the order of storage.
-
-        They are valid until the same thread reads another bucket.
-        """
-        return self._segments[bucket].block
+        """Return the values of a bucket's rows, `[columns, rows]`, in the order of storage."""
+        return self._buckets[bucket][:-_KEY_CELLS]
 
     def close(self) -> None:
-        self._segments = {}
+        self._buckets = {}
+
+
+def _new_cells(count: int) -> Cells:
+    try:
+        return np.empty(count, np.int32)
+    except MemoryError as error:
+        raise MemoryError(
+            f"cannot allocate {4 * count:,} bytes for a rank's share of a full shuffle: use more "
+            "memory, ranks on more hosts, or data.shuffle: chunk with more data.parts_per_chunk"
+        ) from error

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from distrain.loader.backends import CpuBackend
 from distrain.loader.batch import Batch
-from distrain.loader.bucketing.bucket_file import BucketFile
 from distrain.loader.bucketing.bucket_store import BucketMemory
 from distrain.loader.delivery.loads_ahead import EpochWork
 from distrain.loader.filling.batch_memory import OpenBatch
@@ -59,9 +58,9 @@ def use_buckets(
 
 
 def _bucket_rows(num_rows: int) -> int:
-    # With more rows in a bucket there are fewer buckets: less memory for segments that wait to be
-    # written to a file, but more for the buckets that lanes read. With this size, both grow with
-    # the square root of the table's rows.
+    # With more rows in a bucket there are fewer buckets: a row group has more rows for each bucket,
+    # but open batches need more memory. With this size, both the number and the size of buckets
+    # grow with the square root of the table's rows.
     return max(LEAST_BUCKET_ROWS, math.isqrt(8 * num_rows))
 
 
@@ -127,8 +126,6 @@ class Buckets:
         return Chunks(groups, bounds, starts, dealt)
 
 
-BucketStore = BucketMemory | BucketFile
-
 _NO_PLACES = np.empty(0, np.int32)
 
 
@@ -136,7 +133,6 @@ _NO_PLACES = np.empty(0, np.int32)
 class FirstPass:
     buckets: Buckets  # the buckets of the epoch
     num_columns: int  # number of flat columns
-    folder: str | None  # the folder for the buckets' file; `None` keeps buckets in memory
 
     def __call__(
         self,
@@ -148,18 +144,14 @@ class FirstPass:
         """Write the rank's rows to buckets; return an `EpochWork` and a backend that read them.
 
         Waits until `pool` has decoded all row groups. Returns `None` if `is_cancelled` returned
-        True meanwhile. Raises the errors of reading, and an `OutputError` of the buckets' file.
+        True meanwhile. Raises the errors of reading, and a `MemoryError` if the buckets do not fit.
         """
         sizes = self.buckets.sizes()
         chunks = self.buckets.chunks(sizes, work.plan)
         loads = plan_loads(work.plan, chunks, work.lanes, work.steps.start)
         buckets = sorted(chunks[load.chunk].row_groups[0] for load in loads)
         needed = {number: int(sizes[number]) for number in buckets}
-        store: BucketStore = (
-            BucketMemory(needed, self.num_columns)
-            if self.folder is None
-            else BucketFile(needed, self.num_columns, self.folder)
-        )
+        store = BucketMemory(needed, self.num_columns)
         try:
             rest = [work.row_groups[place].num_rows for place in range(len(work.row_groups))]
             firsts = accumulate(rest, initial=0)
@@ -232,7 +224,7 @@ class _Scatter:
         buckets: Buckets,
         needed: Mapping[int, int],
         backend: CpuBackend,
-        store: BucketStore,
+        store: BucketMemory,
     ):
         self._buckets = buckets
         self._backend = backend
@@ -251,22 +243,19 @@ class _Scatter:
         if not self._all:
             rows = rows[self._is_needed[bucket[rows]]]
             counts = counts * self._is_needed[:-1]
-        used = np.flatnonzero(counts)
-        if not len(used):
+        used = np.flatnonzero(counts).tolist()
+        if not used:
             return
-        runs = self._store.reserve(used.tolist(), counts[used].tolist())
-        starts = np.array([run.start for run in runs], np.int64)
-        lengths = np.array([run.rows for run in runs], np.int64)
-        steps = np.zeros(len(runs), np.int64)
-        assignment = RowAssignment(rows, steps, starts, lengths, _NO_PLACES)
-        places = [OpenBatch(run.segment.cells.shape[1], run.segment.block) for run in runs]
+        lengths = counts[used].astype(np.int64)
+        starts = self._store.reserve(used, lengths.tolist())
+        steps = np.zeros(len(used), np.int64)
+        assignment = RowAssignment(rows, steps, np.array(starts, np.int64), lengths, _NO_PLACES)
+        blocks = [self._store.columns(number) for number in used]
+        places = [OpenBatch(block.shape[1], block) for block in blocks]
         self._backend.load(group, assignment, places)
-        sorted_keys = keys[rows]
-        end = 0
-        for run in runs:
-            run.segment.keys[run.start : run.start + run.rows] = sorted_keys[end : end + run.rows]
-            end += run.rows
-        self._store.commit(runs)
+        parts = np.split(keys[rows], np.cumsum(lengths)[:-1])
+        for number, start, part in zip(used, starts, parts, strict=True):
+            self._store.keys(number)[start : start + len(part)] = part
 
 
 class _BucketGroups(LazySequence[RowGroup]):
@@ -288,7 +277,7 @@ class BucketBackend:
 
     num_lists = 0
 
-    def __init__(self, inner: CpuBackend, store: BucketStore):
+    def __init__(self, inner: CpuBackend, store: BucketMemory):
         self._inner = inner
         self._store = store
 

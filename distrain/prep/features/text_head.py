@@ -6,10 +6,9 @@ import csv
 from contextlib import suppress
 from typing import Any
 
-import pyarrow as pa
-
 from distrain.errors import DataError
 from distrain.prep.features.document import FormatSpec
+from distrain.prep.text_files.compressed import Inflated, read_errors
 from distrain.storage.inputs import open_input
 from distrain.storage.retrying import RETRY_S
 
@@ -81,22 +80,13 @@ def first_lines(path: str, codec: str | None, encoding: str) -> list[str]:
     """Return a text file's first lines, at most 1,000, without line ends.
 
     Bytes that `encoding` does not allow are replaced. Raises a `DataError` if the file cannot be
-    opened or decompressed, has no lines, or is not text with line ends of single bytes (unlike
+    read or decompressed, has no lines, or is not text with line ends of single bytes (unlike
     UTF-16), and `Unavailable` if the storage does not answer. `codec` is the file's compression,
     `gzip` or `zstd`; `None` for plain text.
     """
-    with open_input(path, retry_s=RETRY_S) as handle:
-        try:
-            source = handle
-            if codec is not None:
-                source = pa.CompressedInputStream(pa.PythonFile(handle, mode="r"), codec)
-            head = source.read(_HEAD_BYTES)
-        except OSError as error:
-            raise DataError(
-                f"the {codec} file cannot be decompressed: {error}",
-                where={"file": path},
-                hint="It was truncated or damaged; copy it again.",
-            ) from None
+    with read_errors(path), open_input(path, retry_s=RETRY_S) as handle:
+        source = handle if codec is None else Inflated(handle, path, codec)
+        head = source.read(_HEAD_BYTES)
     _refuse_other_encodings(path, head)
     lines = head.decode(encoding, "replace").removeprefix("\ufeff").split("\n")
     if len(head) == _HEAD_BYTES and len(lines) > 1:

@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, TypeVar, cast
 
 from distrain.errors import DataError
 from distrain.prep.bad_lines import num_lines
-from distrain.prep.text_files.compressed import Inflated
+from distrain.prep.text_files.compressed import Inflated, read_errors
 from distrain.storage.inputs import InputFile, open_input
 from distrain.storage.retrying import RETRY_S
 
@@ -41,7 +40,7 @@ def read_pieces(text: TextRange, block_bytes: int) -> Generator[tuple[int, bytes
     Raises `DataError` for a file that cannot be read, damaged content, or a line that is too long,
     and `Unavailable` if the storage does not answer.
     """
-    with _reading(text), open_input(text.path, retry_s=RETRY_S) as handle:
+    with read_errors(text.path), open_input(text.path, retry_s=RETRY_S) as handle:
         if text.codec is None:
             for piece in _read_range(handle, text):
                 yield 0, piece
@@ -124,7 +123,7 @@ def count_lines_before(text: TextRange) -> int:
     if not text.start:
         return 0
     total = 1  # the line that began before the range; the loops count the other line ends
-    with _reading(text), open_input(text.path, retry_s=RETRY_S) as handle:
+    with read_errors(text.path), open_input(text.path, retry_s=RETRY_S) as handle:
         left = text.start - 1
         while left > 0 and (data := handle.read(min(left, _COUNT_BYTES))):
             total += data.count(b"\n")
@@ -218,19 +217,6 @@ def _stream(
             raise _no_line_end(text, longest)
     if lines.rest:
         yield number, lines.rest
-
-
-@contextmanager
-def _reading(text: TextRange) -> Iterator[None]:
-    # An `OSError` would look like an error of the output that is being written.
-    try:
-        yield
-    except OSError as error:
-        raise DataError(
-            f"the file could not be read: {error}",
-            where={"file": text.path},
-            hint="Check its disk or its server, and start again.",
-        ) from None
 
 
 def _no_line_end(text: TextRange, size_bytes: int) -> DataError:

@@ -51,3 +51,17 @@ class Inflated:
                 where={"file": self._path, "before byte": f"{self._bytes.tell():,}"},
                 hint=hint,
             ) from None
+
+
+@contextmanager
+def read_errors(path: str) -> Iterator[None]:
+    """Context manager that converts an `OSError` of reading a text file to `DataError`."""
+    # An `OSError` would look like an error of the output that is being written.
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"the file could not be read: {error}",
+            where={"file": path},
+            hint="Check its disk or its server, and start again.",
+        ) from None

@@ -30,7 +30,7 @@ _SPEC_DEPTH = 32  # the most levels of nesting
 _TAGS = "/tags"  # the JSON pointer of the tags
 _TAG_KEY, _TAG_VALUE = 64, 256
 _PATH_LENGTH = 4096  # Linux's limit; long globs also take more time
-_WRITTEN = ("checkpoint.dir", "data.cache_dir", "data.shuffle_dir")
+_WRITTEN = ("checkpoint.dir", "data.cache_dir")
 _NO_PATHS = {"data.schema_path": ("auto", "criteo")}
 
 

@@ -30,7 +30,7 @@ def job_loader(
         shuffle: `data.shuffle` for training, `none` for validation. With `none`, `data.drop_last`
             is ignored, so that all rows are read.
     """
-    data, train, is_full = spec.data, spec.train, shuffle == "full"
+    data, train = spec.data, spec.train
     section = {name: getattr(data, name) for name in LoadingSpec.model_fields}
     section |= {
         "decode_threads": decode_threads(
@@ -38,7 +38,6 @@ def job_loader(
         ),
         "shuffle": shuffle,
         "drop_last": data.drop_last and shuffle != "none",
-        "shuffle_dir": data.shuffle_dir if is_full else None,
         "max_list_length": {},  # already in the schema (`read_inputs`)
     }
     options = LoaderOptions(
