@@ -22,8 +22,16 @@ if TYPE_CHECKING:
 
 
 def how_to_follow(job_id: str, scheduler: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Return the commands that follow and stop a job, as a text for people."""
+    """Return the commands that follow and stop a job of a scheduler, as a text for people."""
     at = "" if environment.get(SCHEDULER_VARIABLE) == scheduler else f" --scheduler {scheduler}"
+    return commands_for(job_id, at)
+
+
+def commands_for(job_id: str, at: str) -> str:
+    """Return the commands that follow and stop a job, as a text for people.
+
+    `at` is their option that names the scheduler or the service, after a space; "" for none.
+    """
     return f"follow it: distrain attach {job_id}{at}; stop it: distrain cancel {job_id}{at}"
 
 

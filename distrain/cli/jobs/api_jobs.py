@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from distrain.cli.jobs.status_lines import job_lines
+from distrain.cli.output import print_remark
 from distrain.client.client import Client
 from distrain.jobs.api_answers import Job
 
@@ -53,6 +54,18 @@ class ApiJobs:
         """
         job = found if found.is_final else self.client.cancel(found.id, why=why)
         return {"state": job.state, "job": job_json(job)}
+
+
+class ChangedLines:
+    """Prints lines about a job's state, each unless it is empty or equals the last one."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def print(self, line: str) -> None:
+        if line not in ("", self._last):
+            print_remark(line)
+            self._last = line
 
 
 def job_json(job: Job) -> dict[str, Any]:

@@ -11,12 +11,11 @@ import click
 
 from distrain.cli.interrupts import if_interrupted
 from distrain.cli.job_progress import JobProgress, submit_detached
-from distrain.cli.jobs.api_jobs import ApiJobs, job_json
+from distrain.cli.jobs.api_jobs import ApiJobs, ChangedLines, job_json
 from distrain.cli.outcome import how_to_follow, print_outcome
 from distrain.cli.output import (
     json_wanted,
     print_answer,
-    print_remark,
     print_result,
     progress_console,
 )
@@ -76,13 +75,13 @@ class SchedulerJobs(ApiJobs):
             WaitTimedOut: The job has not ended within `timeout_s`.
         """
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
-        printed: list[str] = []
+        lines = ChangedLines()
 
         def look(view: JobView) -> None:
-            if not view.state.is_final and view.state.value not in printed[-1:]:
-                printed.append(view.state.value)
-                print_remark(view.state.value)
-            if until_s is not None and time.monotonic() >= until_s and not view.state.is_final:
+            if view.state.is_final:  # `print_end` prints the end
+                return
+            lines.print(view.state.value)
+            if until_s is not None and time.monotonic() >= until_s:
                 raise WaitTimedOut(
                     f"job {job.job_id} has not ended within {timeout_s:g} s",
                     where={"scheduler": self.address, "state": view.state.value},

@@ -10,9 +10,10 @@ from typing import Any
 import click
 
 from distrain.cli.interrupts import if_interrupted
-from distrain.cli.jobs.api_jobs import ApiJobs, job_json, pair
+from distrain.cli.jobs.api_jobs import ApiJobs, ChangedLines, job_json, pair
 from distrain.cli.jobs.service_connection import server_argument, service_at
 from distrain.cli.jobs.status_lines import progress_line, state_line
+from distrain.cli.outcome import commands_for
 from distrain.cli.output import print_answer, print_remark, print_result
 from distrain.client.client import Client
 from distrain.client.errors import ServiceUnavailable
@@ -44,10 +45,7 @@ class ServiceJobs(ApiJobs):
         return self._stack.enter_context(service_at(self.address, self._for_s))
 
     def how_to_follow(self, job_id: str) -> str:
-        where = server_argument(self.address)
-        return (
-            f"follow it: distrain attach {job_id}{where}; stop it: distrain cancel {job_id}{where}"
-        )
+        return commands_for(job_id, server_argument(self.address))
 
     def status(self, word: str) -> tuple[dict[str, Any], list[str]]:
         document, lines = super().status(word)
@@ -58,14 +56,11 @@ class ServiceJobs(ApiJobs):
 
         Raises `WaitTimedOut` if it has not ended within `timeout_s`.
         """
-        printed = ""
+        lines = ChangedLines()
 
         def look(job: Job) -> None:
-            nonlocal printed
-            line = state_line(job)
-            if not job.is_final and line != printed:  # `print_end` prints the end
-                print_remark(line)
-                printed = line
+            if not job.is_final:  # `print_end` prints the end
+                lines.print(state_line(job))
 
         return self.client.wait(found.id, timeout_s, look)
 
@@ -97,12 +92,9 @@ class ServiceJobs(ApiJobs):
 
         A state is printed once, and progress every five seconds at most.
         """
-        printed, next_s = "", 0.0
+        lines, next_s = ChangedLines(), 0.0
         for event in self.client.follow(job.id):
-            line = state_line(Job.read(event.data))
-            if line and line != printed:
-                print_remark(line)
-                printed = line
+            lines.print(state_line(Job.read(event.data)))
             if event.data.get("step") and time.monotonic() >= next_s:
                 print_remark(f"  {progress_line(event.data)}")
                 next_s = time.monotonic() + _EVERY_S

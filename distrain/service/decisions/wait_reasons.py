@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from distrain.formatting import join_names
 from distrain.jobs.api_answers import utc
 from distrain.service.decisions.cluster_state import ClusterNow
+from distrain.service.decisions.freed_ranks import freed_ranks
 from distrain.service.values import Job
 
 _MOST_NAMED = 4
@@ -70,16 +71,15 @@ def behind_in_project(blocker: Job) -> str:
 def free_ranks_from(ranks: int, holders: Sequence[Job], now_s: float) -> str:
     """Return a text with the time when the jobs `holders` will have freed `ranks` ranks.
 
-    It is computed from the jobs' `eta_s`. Returns "" if too few of them have an estimate.
+    Returns "" if too few of the jobs have an estimate, as in `freed_ranks`.
 
     >>> free_ranks_from(1, [], 0.0)
     ''
     """
-    known = [(float(job.progress["eta_s"]), job) for job in holders if job.progress.get("eta_s")]
-    for eta_s, job in sorted(known, key=lambda pair: pair[0]):
-        ranks -= job.num_ranks
+    for left_s, freed in freed_ranks(holders):
+        ranks -= freed
         if ranks <= 0:
-            at_s = -(-(now_s + eta_s) // _ROUND_S) * _ROUND_S
+            at_s = -(-(now_s + left_s) // _ROUND_S) * _ROUND_S
             return f"; free from about {utc(at_s, 'seconds')}"
     return ""
 

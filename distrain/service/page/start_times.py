@@ -1,15 +1,16 @@
 """Estimates when waiting jobs start, from the remaining time of running jobs."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 
+from distrain.service.decisions.freed_ranks import freed_ranks
 from distrain.service.values import Job, Phase, Quota
 
 
 def starts_in_s(
     waiting: Sequence[Job],
-    holding: Iterable[Job],
+    holding: Sequence[Job],
     free: int,
     quotas: Mapping[str, Quota],
     elsewhere: Mapping[str, int],
@@ -32,14 +33,12 @@ def starts_in_s(
         elsewhere: The ranks in use on other clusters, by project.
         min_ranks: By job id, the fewest ranks that a job starts with; 0 or absent: all its ranks.
     """
-    used, ends = Counter(elsewhere), []
+    used = Counter(elsewhere)
     for job in holding:
         used[job.project] += job.num_ranks
-        left_s = job.progress.get("eta_s")
-        ends.append((inf if left_s is None else max(0.0, float(left_s)), job.num_ranks))
-    ends.sort(reverse=True)
+    ends = freed_ranks(holding)[::-1]
     found, now_s = {}, 0.0
-    workers = free + sum(ranks for _, ranks in ends)
+    workers = free + sum(job.num_ranks for job in holding)
     for job in waiting:
         most = quotas.get(job.project, Quota()).max_ranks
         quota = inf if most is None else most
@@ -52,7 +51,7 @@ def starts_in_s(
         while free < needs and ends:
             now_s, ranks = ends.pop()
             free += ranks
-        if free < needs or now_s == inf:
+        if free < needs:
             break
         free -= min(job.num_ranks, free)
         found[job.id] = now_s
