@@ -19,6 +19,7 @@ from waiting import until
 
 from distrain.service.access.sessions import make_token
 from distrain.service.api.app import make_app
+from distrain.service.process.api_server import RequestLog
 from distrain.service.settings import ClusterProfile, Limits, Settings
 from distrain.service.store.people import Token
 from distrain.service.store.store import Store, migrate, open_store
@@ -140,7 +141,7 @@ def served(
     if server is None:
         quick: dict[str, Any] = {"log_level": "warning", "lifespan": "off"}
         quick["timeout_graceful_shutdown"] = 2
-        server = uvicorn.Server(uvicorn.Config(app, proxy_headers=False, **quick))
+        server = uvicorn.Server(uvicorn.Config(RequestLog(app), proxy_headers=False, **quick))
     with socket.create_server(("127.0.0.1", 0), backlog=512) as bound:
         if send_bytes:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_bytes)

@@ -10,7 +10,6 @@ from distrain.service.api.dependencies import ApiParts
 from distrain.service.api.openapi import openapi
 from distrain.service.api.problems import register
 from distrain.service.api.routes import ROUTERS
-from distrain.service.api.streams.figures import Counting
 from distrain.service.api.streams.stream_state import ApiStreams
 from distrain.service.settings import Settings
 from distrain.service.store.store import Store
@@ -22,9 +21,7 @@ def make_app(store: Store, settings: Settings) -> FastAPI:
     app.state.parts = ApiParts(store, settings, closed_places(settings))
     app.state.streams = ApiStreams(store, settings)
     register(app)
-    # The middleware added last is called first.
     app.add_middleware(BodyLimit, limit_bytes=settings.limits.body_bytes)
-    app.add_middleware(Counting, metrics=app.state.streams.metrics)
     return app
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import structlog
 import uvicorn
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from fastapi import FastAPI
+from starlette.types import Message, Receive, Scope, Send
 
 from distrain.errors import on_sigterm
 from distrain.service.api.app import make_app
@@ -85,41 +86,50 @@ _log = structlog.stdlib.get_logger("distrain.service.requests")
 
 
 class RequestLog:
-    """Gives each request an id, or keeps the caller's, and logs each response.
+    """Gives each request an id, or keeps the caller's; logs and counts each response.
 
+    It is outside of the application `app`, so that answers to unexpected errors have an id, too.
     The log has the method, the path without the query, the status, the duration, the caller and the
     address. Successful requests of `_QUIET` paths are not logged.
     """
 
-    def __init__(self, app: ASGIApp):
-        self._app = app
+    def __init__(self, app: FastAPI):
+        self._app, self._metrics = app, app.state.streams.metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         given = dict(scope["headers"]).get(HEADER, b"")
         request_id = given if _GOOD_ID.fullmatch(given) else secrets.token_hex(8).encode()
-        begun_s, status = time.monotonic(), 0
-        state = scope.setdefault("state", {})  # the API adds the user
+        begun_s, status, streams = time.monotonic(), 0, False
+        scope.setdefault("state", {})
 
         async def noted(message: Message) -> None:
-            nonlocal status
+            nonlocal status, streams
             if message["type"] == "http.response.start":
-                status = message["status"]
-                message["headers"] = [*message.get("headers", ()), (HEADER, request_id)]
+                status, headers = message["status"], message.get("headers", ())
+                streams = dict(headers).get(b"content-type", b"").startswith(b"text/event-stream")
+                message["headers"] = [*headers, (HEADER, request_id)]
             await send(message)
 
         with structlog.contextvars.bound_contextvars(request_id=request_id.decode()):
             try:
                 await self._app(scope, receive, noted)
             finally:
-                if scope["path"] not in _QUIET or status >= 400 or not status:
-                    _log.info(
-                        "request",
-                        method=scope["method"],
-                        path=scope["path"],
-                        status=status,
-                        duration_s=round(time.monotonic() - begun_s, 4),
-                        user=state.get("user", ""),
-                        address=(scope.get("client") or [""])[0],
-                    )
+                self._note(scope, status, time.monotonic() - begun_s, streams=streams)
+
+    def _note(self, scope: Scope, status: int, took_s: float, *, streams: bool) -> None:
+        """Count and log a request; `status` is 0 if there was no response."""
+        route = getattr(scope.get("route"), "path", "none")
+        self._metrics.count(route, scope["method"], status or 500, took_s, streams=streams)
+        if scope["path"] in _QUIET and 0 < status < 400:
+            return
+        _log.info(
+            "request",
+            method=scope["method"],
+            path=scope["path"],
+            status=status,
+            duration_s=round(took_s, 4),
+            user=scope["state"].get("user", ""),  # the API adds it
+            address=(scope.get("client") or [""])[0],
+        )

@@ -1,7 +1,7 @@
 """The audit log: the changes that users made."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from sqlalchemy import Connection, insert, select
@@ -24,9 +24,15 @@ class AuditEntry:
     details: Mapping[str, Any] = field(default_factory=dict)  # JSON values without secrets
 
 
+AUDITED = tuple(field.name for field in fields(AuditEntry))
+
+
+def audit_row(entry: AuditEntry) -> dict[str, Any]:
+    return vars(entry) | {"details": dict(entry.details)}
+
+
 def put_audit_entry(connection: Connection, audit_entry: AuditEntry, now_s: float) -> None:
-    details = dict(audit_entry.details)
-    connection.execute(_PUT, vars(audit_entry) | {"details": details, "at_s": now_s})
+    connection.execute(_PUT, audit_row(audit_entry) | {"at_s": now_s})
 
 
 class Auditing:

@@ -51,8 +51,8 @@ IDLE_LIMIT_S = 15
 CONNECT_LIMIT_S = 5
 IDLE_TESTED_S = 0.5
 
-_POSTGRES_NOW = literal_column("extract(epoch from clock_timestamp())::float8", Float())
-_SQLITE_NOW = literal_column("distrain_now_s()", Float())
+POSTGRES_NOW = literal_column("extract(epoch from clock_timestamp())::float8", Float())
+SQLITE_NOW = literal_column("distrain_now_s()", Float())
 
 
 class Database:
@@ -143,7 +143,7 @@ class Database:
 
         The clock is that of the PostgreSQL server; for SQLite, that of this machine.
         """
-        return _POSTGRES_NOW if self.is_postgres else _SQLITE_NOW
+        return POSTGRES_NOW if self.is_postgres else SQLITE_NOW
 
     def now_s(self, connection: Connection) -> float:
         if not self.is_postgres:

@@ -13,6 +13,8 @@ STATE = "job.state"
 PROGRESS = "job.progress"
 DELETED = "job.deleted"
 
+# columns of an event without its time
+OUTBOX_COLUMNS = ("job_id", "project", "owner", "kind", "body")
 _TELL = insert(tables.outbox).inline()  # no caller uses the ids of new rows
 _FIND_JOB = select(tables.jobs).where(tables.jobs.c.id == bindparam("job_id"))
 _LOCK_JOB = _FIND_JOB.with_for_update()
@@ -60,29 +62,28 @@ def no_such_job(job_id: str) -> RowNotFound:
     )
 
 
+def outbox_columns(job: Job, kind: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return a row of the table `outbox` for a job's event, by column.
+
+    By default, the event's body has the columns `_SHOWN` of the job, and its metrics if the kind is
+    `PROGRESS`.
+    """
+    if body is None:
+        body = {name: getattr(job, name) for name in _SHOWN}
+        if kind == PROGRESS:
+            body["progress"] = dict(job.progress)
+    return dict(
+        zip(OUTBOX_COLUMNS, (job.id, job.project, job.owner, kind, dict(body)), strict=True)
+    )
+
+
 def write_events(
     connection: Connection, jobs: Iterable[tuple[Job, str, Mapping[str, Any] | None]], now_s: float
 ) -> None:
     """Write events, given as (job, kind, body), to the outbox, in the transaction of the changes.
 
-    If a body is `None`, it has the columns `_SHOWN` of the job, and its metrics if the kind is
-    `PROGRESS`.
+    If a body is `None`, it is the default of `outbox_columns`.
     """
-    rows = [
-        {
-            "job_id": job.id,
-            "project": job.project,
-            "owner": job.owner,
-            "kind": kind,
-            "body": dict(_body(job, kind) if body is None else body),
-            "at_s": now_s,
-        }
-        for job, kind, body in jobs
-    ]
+    rows = [outbox_columns(job, kind, body) | {"at_s": now_s} for job, kind, body in jobs]
     if rows:
         connection.execute(_TELL, rows)
-
-
-def _body(job: Job, kind: str) -> dict[str, Any]:
-    body = {name: getattr(job, name) for name in _SHOWN}
-    return body | {"progress": dict(job.progress)} if kind == PROGRESS else body

@@ -7,16 +7,18 @@ last lock, so that the number of queued jobs does not change until the transacti
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
 from sqlalchemy import (
-    Column,
     ColumnElement,
     Connection,
     Executable,
+    FromClause,
+    Insert,
     Select,
+    Table,
     and_,
     bindparam,
     delete,
@@ -30,8 +32,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from distrain.jobs.states import JobState
 from distrain.service.store import rows, tables
-from distrain.service.store.auditing import AuditEntry, put_audit_entry
-from distrain.service.store.engine import Database
+from distrain.service.store.auditing import AUDITED, AuditEntry, audit_row, put_audit_entry
+from distrain.service.store.engine import POSTGRES_NOW, SQLITE_NOW, Database
 from distrain.service.store.errors import IdTaken, RowNotFound, WrongState, quota_exceeded
 from distrain.service.store.people import stored_quota
 from distrain.service.values import Intent, Job, Phase, Quota
@@ -40,11 +42,70 @@ WITH_WORKERS = tuple(
     state.value for state in JobState if state.holds_workers or state is JobState.RESTARTING
 )
 _jobs, _specs = tables.jobs, tables.specs
-_WRITTEN = [column.name for column in _jobs.c if column.name != "seq"]
+_WRITTEN = [column.name for column in _jobs.c if column.name not in ("seq", "created_at_s")]
 
-_QUOTA = select(tables.projects.c.quota).where(tables.projects.c.name == bindparam("project"))
-_LOCK_QUOTA = _QUOTA.with_for_update()
+_QUOTA = select(tables.projects.c.quota).where(tables.projects.c.name == bindparam("jobs_project"))
+_LOCK_PROJECT = _QUOTA.with_for_update()
+_DELETED = select(_specs.c.job_id).where(_specs.c.job_id == bindparam("jobs_id"))
 _PUT_TAGS = insert(tables.job_tags)
+
+
+def _bound(table: Table, names: Iterable[str]) -> dict[str, ColumnElement[Any]]:
+    """Return an SQL parameter, named `TABLE_COLUMN`, for each of the columns `names` of a table."""
+    return {name: bindparam(f"{table.name}_{name}", type_=table.c[name].type) for name in names}
+
+
+def _values(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row's values by the names of the parameters that `_bound` makes."""
+    return {f"{table.name}_{name}": value for name, value in row.items()}
+
+
+def _copy(table: Table, new: FromClause, names: Iterable[str]) -> Insert:
+    """Return the statement that inserts a row into a table together with a new job.
+
+    It inserts nothing if `new`, the statement that writes the job, has no row. The columns `names`
+    get parameters; a column `at_s` gets the job's time of creation.
+    """
+    values = _bound(table, names)
+    if "at_s" in table.c:
+        values["at_s"] = new.c.created_at_s
+    rows_of = select(*values.values()).select_from(new)
+    return insert(table).inline().from_select(list(values), rows_of)
+
+
+@cache
+def _statements(dialect: str, *, is_audited: bool) -> tuple[Executable, ...]:
+    """Return the statements that submit a job; the first returns no row if a job has the id.
+
+    If a deleted job had it, the row's column `deleted` is not null, and the caller rolls back. On
+    PostgreSQL they are one statement, since each would cost a round trip. Building them takes
+    longer than running them.
+    """
+    is_postgres = dialect == "postgresql"
+    put_job = (
+        (postgresql if is_postgres else sqlite)
+        .insert(_jobs)
+        .values(created_at_s=POSTGRES_NOW if is_postgres else SQLITE_NOW, **_bound(_jobs, _WRITTEN))
+        .on_conflict_do_nothing(index_elements=["id"])
+        .returning(
+            _jobs.c.seq,
+            _jobs.c.created_at_s,
+            _QUOTA.scalar_subquery().label("quota"),
+            _DELETED.scalar_subquery().label("deleted"),
+        )
+    )
+    made = put_job.cte("made")
+    new = (
+        select(made.c.created_at_s).where(made.c.deleted.is_(None))
+        if is_postgres
+        else select(_jobs.c.created_at_s).where(_jobs.c.id == bindparam("jobs_id"))
+    ).subquery()
+    others = [_copy(_specs, new, _specs.c.keys()), _copy(tables.outbox, new, rows.OUTBOX_COLUMNS)]
+    if is_audited:
+        others.append(_copy(tables.audit, new, AUDITED))
+    if not is_postgres:
+        return put_job, *others
+    return (select(made).add_cte(*(one.cte(f"put_{one.table.name}") for one in others)),)
 
 
 class Submitting:
@@ -63,21 +124,11 @@ class Submitting:
         `request_sha256`. `audit_entry` is written only with a new job. Raises IdTaken, RowNotFound
         if there is no such project, and QuotaExceeded.
         """
-        spec_row = {"job_id": new.id, "document": dict(spec), "request_sha256": request_sha256}
+        document = {"document": dict(spec), "request_sha256": request_sha256}
         with self.db.write() as connection:
-            now_s = self.db.now_s(connection)
-            seq = _put(connection, _jobs.c.id, _row_of(new, now_s))
-            if seq is None:
+            job = _put(connection, new, document, audit_entry)
+            if job is None:
                 return _made(connection, new.id, new.owner, request_sha256), False
-            if _put(connection, _specs.c.job_id, spec_row) is None:
-                raise _id_taken(new.id)  # by a deleted job, whose run folder may still exist
-            job = dataclasses.replace(new, seq=seq, created_at_s=now_s)
-            put_tags(connection, job)
-            rows.write_events(connection, [(job, rows.STATE, None)], now_s)
-            if audit_entry is not None:
-                put_audit_entry(connection, audit_entry, now_s)
-            if _quota(connection, job.project).counts_queued:
-                _see_quota(connection, job)
         return job, True
 
     def made_before(self, job_id: str, owner: str, request_sha256: str) -> Job | None:
@@ -148,27 +199,33 @@ def put_tags(connection: Connection, job: Job) -> None:
         connection.execute(_PUT_TAGS, tags)
 
 
-@cache
-def _put_statement(dialect: str, key: Column[Any]) -> Executable:
-    """Return the statement of `_put`; building it takes as long as running it."""
-    insert_into = postgresql.insert if dialect == "postgresql" else sqlite.insert
-    statement = insert_into(key.table).on_conflict_do_nothing(index_elements=[key.name])
-    return statement.returning(*key.table.primary_key)
+def _put(
+    connection: Connection, job: Job, document: dict[str, Any], audit_entry: AuditEntry | None
+) -> Job | None:
+    """Write the rows of a new job, and return it; return `None` if an existing job has its id.
 
-
-def _put(connection: Connection, key: Column[Any], row: Mapping[str, Any]) -> Any:
-    """Insert a row into the table of the column `key`; return its primary key.
-
-    Returns `None`, and inserts nothing, if another row has the same value of `key`.
+    Raises IdTaken if a deleted job had the id, RowNotFound and QuotaExceeded.
     """
-    return connection.execute(_put_statement(connection.dialect.name, key), row).scalar()
-
-
-def _row_of(job: Job, now_s: float) -> dict[str, Any]:
-    """Return the row of a new job, without its `seq`."""
     columns = {name: getattr(job, name) for name in _WRITTEN}
-    more = {"phase": job.phase.value, "intent": job.intent.value, "created_at_s": now_s}
-    return columns | more
+    columns |= {"phase": job.phase.value, "intent": job.intent.value}
+    values = _values(_jobs, columns) | _values(_specs, {"job_id": job.id, **document})
+    values |= _values(tables.outbox, rows.outbox_columns(job, rows.STATE))
+    if audit_entry is not None:
+        values |= _values(tables.audit, audit_row(audit_entry))
+    first, *others = _statements(connection.dialect.name, is_audited=audit_entry is not None)
+    made = connection.execute(first, values).first()
+    if made is None:
+        return None
+    if made.deleted is not None:
+        raise _id_taken(job.id)  # its run folder may still exist
+    quota = _quota_of(made, job.project)
+    for statement in others:
+        connection.execute(statement, values)
+    job = dataclasses.replace(job, seq=made.seq, created_at_s=made.created_at_s)
+    put_tags(connection, job)
+    if quota.counts_queued:
+        _see_quota(connection, job)
+    return job
 
 
 def _made(connection: Connection, job_id: str, owner: str, request_sha256: str) -> Job:
@@ -215,7 +272,8 @@ def _see_quota(connection: Connection, job: Job) -> None:
     The job is written already, so the counts include it. The lock must be the last one of the
     transaction. Raises QuotaExceeded, and RowNotFound if there is no such project.
     """
-    quota = _quota(connection, job.project, lock=True)
+    locked = connection.execute(_LOCK_PROJECT, {"jobs_project": job.project}).first()
+    quota = _quota_of(locked, job.project)
     of = {"of_project": job.project, "of_owner": job.owner}
     limits = (
         ("max_queued", _COUNT_ALL, {"of_project": job.project}),
@@ -230,10 +288,8 @@ def _see_quota(connection: Connection, job: Job) -> None:
             raise quota_exceeded(name, limit, job.project)
 
 
-def _quota(connection: Connection, project: str, *, lock: bool = False) -> Quota:
-    """Return a project's quota; with `lock`, lock its row. Raises RowNotFound."""
-    row = connection.execute(_LOCK_QUOTA if lock else _QUOTA, {"project": project}).first()
-    if row is None:
+def _quota_of(row: Any, project: str) -> Quota:
+    if row is None or row.quota is None:
         raise RowNotFound("no such project", where={"project": project})
     return stored_quota(row.quota)
 

@@ -5,13 +5,11 @@ Each label has few values, and callers cannot choose them.
 
 import math
 import os
-import time
 from collections.abc import Iterable, Iterator, Mapping
 
 import prometheus_client as prometheus
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from distrain.service.api.streams.readiness import (
     reconcile_lag_s,
@@ -73,33 +71,6 @@ class _Now(Collector):
 
     def collect(self) -> Iterable[Metric]:
         return self._families
-
-
-class Counting:
-    """Middleware that counts requests, and measures the time of all but event streams."""
-
-    def __init__(self, app: ASGIApp, *, metrics: ServiceMetrics) -> None:
-        self._app, self._metrics = app, metrics
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return await self._app(scope, receive, send)
-        began_s, code, streams = time.monotonic(), 500, False
-
-        async def noted(message: Message) -> None:
-            nonlocal code, streams
-            if message["type"] == "http.response.start":
-                code = message["status"]
-                kind = dict(message["headers"]).get(b"content-type", b"")
-                streams = kind.startswith(b"text/event-stream")
-            await send(message)
-
-        try:
-            await self._app(scope, receive, noted)
-        finally:
-            route = getattr(scope.get("route"), "path", "none")
-            seconds = time.monotonic() - began_s
-            self._metrics.count(route, scope["method"], code, seconds, streams=streams)
 
 
 Series = Mapping[tuple[str, ...], float]
