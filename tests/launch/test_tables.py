@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -259,6 +260,41 @@ def test_the_command_trains_what_fit_trains(table, tmp_path):
         [*words, "--resume", "r"],
     ):
         assert CliRunner().invoke(command, wrong).exit_code != 0
+
+
+def test_the_command_takes_a_features_document(table, tmp_path):
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    document = {"columns": {"shop": {"kind": "categorical"}}, "target": {"column": "stars"}}
+    document["target"] |= {"kind": "regression"}
+    (tmp_path / "f.yaml").write_text(yaml.safe_dump(document))
+    words = [str(tmp_path / "rows.csv"), "--features", str(tmp_path / "f.yaml"), "--dry-run"]
+    done = CliRunner().invoke(
+        command, [*words, "--run-dir", str(tmp_path / "run")], catch_exceptions=False
+    )
+    assert done.exit_code == 0, done.output
+    assert "inferring" not in done.output
+    assert "regression" in done.output
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("data.windows={by: stars, size: 1}",),
+        ("data.negatives=0.5",),
+        ("train.audit=true",),
+        ("train.reduce_on_plateau={}",),
+        ("train.table_weight_decay=0.1",),
+        ("data.valid=[]",),
+        ("checkpoint.keep_best=auc",),
+        ("train.early_stopping.metric=auc",),
+    ],
+)
+def test_what_overrides_exclude_is_not_set_for_the_table(table, tmp_path, overrides):
+    request = TableRequest(table, tmp_path, UserChoices(("bought",)), model="mlp")
+    plain = job_of_table(request, print).document
+    assert plain["train"]["refit"] and plain["train"]["ema"]
+    document = job_of_table(replace(request, overrides=overrides), print).document
+    parse_spec(document, overrides)
 
 
 def test_evaluating_the_rows_that_a_model_trained_on_is_warned_of(table, tmp_path, caplog):
