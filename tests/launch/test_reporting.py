@@ -49,4 +49,5 @@ def test_a_line_of_a_refit_has_only_the_loss(fields, shown):
     refit = {"step": 5, "found_step": 5, "num_steps": 20, "total_rows": 100}
     line = lines_of(replace(record_of(10), **fields), refit=refit)
     assert shown in line
-    assert "AUC" not in line and "accuracy" not in line
+    assert "AUC" not in line
+    assert "accuracy" not in line
