@@ -10,6 +10,7 @@ from typing import Protocol
 
 from distrain.formatting import count, duration, main_metrics, number, own_metric_rows, percent
 from distrain.jobs.job_view import AttemptStarted, JobView, Notice, Record
+from distrain.jobs.spec.training import RETRIEVAL_METRIC
 from distrain.jobs.target_names import LABEL, with_own_name
 
 LINE_EVERY_S = 5.0
@@ -117,7 +118,8 @@ class LoggedProgress(AbstractContextManager["LoggedProgress"]):
     def step_line(self, view: JobView, record: Record) -> str:
         """Return a line on a training record, the main figures first, since screens may be narrow.
 
-        A refit has no metrics but its loss: its training rows include the validation rows.
+        A refit has no metrics but its loss: its training rows include the validation rows. For a
+        regression this is the RMSE.
         """
         parts = [f"step {record.step}/{view.num_steps or '?'}"]
         if view.total_rows and record.elapsed_s > 0 and record.rows_total:
@@ -125,8 +127,8 @@ class LoggedProgress(AbstractContextManager["LoggedProgress"]):
             parts.append(f"{duration(remaining * record.elapsed_s / record.rows_total, 0)} left")
         scores = _scores(record, self.target)
         if view.refit and record.step > view.refit["step"]:
-            loss = "" if record.loss is None else f", training loss {number(record.loss, 4)}"
-            scores = f"refit{loss}"
+            losses = _losses(record) or _metrics(record, self.target)
+            scores = ", ".join(["refit", *(f"training {loss}" for loss in losses[:1])])
         speed = f"{count(record.rows_per_s or 0.0)} rows/s"
         waiting = f"waiting for data {percent(record.stall_mean_pct or 0.0, 0)}"
         return "  ".join([*parts, scores, speed, waiting])
@@ -140,9 +142,23 @@ class LoggedProgress(AbstractContextManager["LoggedProgress"]):
 
 
 def _scores(record: Record, target: str) -> str:
-    targets = with_own_name(record.targets, target)
+    return "  ".join([*_losses(record), *_metrics(record, target)])
+
+
+def _losses(record: Record) -> list[str]:
+    """Return the loss of the first target with a log loss as text; none for a regression."""
+    of_targets = (figures.get("log_loss") for figures in (record.targets or {}).values())
+    losses = [loss for loss in (record.loss, *of_targets) if loss is not None]
+    return [f"loss {number(loss, 4)}" for loss in losses[:1]]
+
+
+def _metrics(record: Record, target: str) -> list[str]:
+    """Return the metrics of all targets as texts; a model for retrieval has a recall, not an AUC.
+
+    Metrics without a value are left out, such as the AUC of rows with one label.
+    """
+    targets, own = with_own_name(record.targets, target), record.own or {}
+    has_auc = record.auc is not None and RETRIEVAL_METRIC not in own
+    auc = [f"AUC {number(record.auc, 4)}"] if has_auc else []
     more = [f"{one} {name} {value}" for one, name, value in main_metrics(targets)]
-    more += [f"{name} {value}" for name, value in own_metric_rows(record.own)]
-    if more and record.loss is None and record.auc is None:
-        return "  ".join(more)
-    return "  ".join([f"loss {number(record.loss, 4)}", f"AUC {number(record.auc, 4)}", *more])
+    return [*auc, *more, *(f"{name} {value}" for name, value in own_metric_rows(own))]

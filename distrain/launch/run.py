@@ -17,10 +17,12 @@ from distrain.formatting import is_uninformative, useless_targets
 from distrain.jobs.job_view import JobView, Record
 from distrain.jobs.reasons import LEFT_OFF
 from distrain.jobs.run_paths import RunPaths, new_job_id
+from distrain.jobs.spec.fit_to_table import is_retrieval
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import flat
 from distrain.jobs.spec.paths import with_absolute_paths
 from distrain.jobs.spec.short_yaml import short_yaml
+from distrain.jobs.spec.training import RETRIEVAL_METRIC
 from distrain.jobs.target_names import own_name, with_own_name
 from distrain.launch.external_ranks import Gang
 from distrain.launch.inline import run_inline
@@ -187,15 +189,18 @@ def train(
     on_summary(summary)
     if view.reason is None and view.checkpoints.outcome:
         progress.say(f"warning: checkpoints: {view.checkpoints.outcome}; see the notices above")
-    if view.reason is None and is_uninformative(summary.normalised_entropy):
+    # The loss of retrieval compares items; it is not a log loss.
+    retrieves = is_retrieval(run.spec.model.model_dump()) or RETRIEVAL_METRIC in (summary.own or {})
+    useless = not retrieves and is_uninformative(summary.normalised_entropy)
+    if view.reason is None and useless:
         progress.say(
             "warning: the model is worse than a constant prediction: its normalised entropy is "
             f"{summary.normalised_entropy:.5f}; that of the mean label is 1"
         )
     targets = with_own_name(summary.targets, own_name(folder.paths.model))
-    if view.reason is None and (useless := useless_targets(targets)):
+    if view.reason is None and (names := useless_targets(targets)):
         progress.say(
-            f"warning: predictions are no better than the mean (R2 0 or less): {', '.join(useless)}"
+            f"warning: predictions are no better than the mean (R2 0 or less): {', '.join(names)}"
         )
     logs = folder.paths.logs
     raise_for_state(view, logs if logs.is_dir() else None, _how_to_resume(run, view))

@@ -15,7 +15,7 @@ import numpy as np
 from distrain.errors import InputError, SpecError
 from distrain.formatting import command_line, join_names
 from distrain.jobs.run_paths import RunPaths
-from distrain.jobs.spec.fit_to_table import DEFAULT_KINDS, follow_length
+from distrain.jobs.spec.fit_to_table import DEFAULT_KINDS, follow_length, leave_out_excluded
 from distrain.jobs.spec.load import check_overrides, parse_spec, set_values, sets_section
 from distrain.jobs.spec.presets import MODELS, check_kind
 from distrain.launch.new_job import new_job
@@ -353,7 +353,9 @@ def _job(data: Path, request: TableRequest, say: Callable[[str], object]) -> dic
         document["model"] |= request.model
     if request.scheduler is None:
         document["resources"] |= {"backend": "inline", "num_ranks": 1}
-    follow_length(document["train"], set_values(request.overrides, "train"))
+    values = {section: set_values(request.overrides, section) for section in document}
+    follow_length(document["train"], values["train"])
+    leave_out_excluded(document, values)
     return document
 
 

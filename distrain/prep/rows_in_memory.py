@@ -33,7 +33,7 @@ def table_of(rows: Any) -> pa.Table:
         rows: Any object that exports Arrow's C stream (a DataFrame of pandas or polars, an Arrow
             table, a relation of DuckDB), a mapping of arrays, or a list of dictionaries. An index
             of pandas without a name is left out. A column whose values are all missing or NaN gets
-            the type null.
+            the type null. Intervals of pandas become texts.
 
     Raises:
         InputError: The rows are not a table, several columns have the same name, or a column has
@@ -66,6 +66,8 @@ def table_of(rows: Any) -> pa.Table:
     _check_names(table.column_names)
     table = table.drop_columns([n for n in table.column_names if n.startswith(_UNNAMED_INDEX)])
     for place, field in enumerate(table.schema):
+        if _holds_intervals(field.type):
+            return table_of(table.set_column(place, field.name, _interval_texts(table[place])))
         if pa.types.is_run_end_encoded(field.type):
             try:
                 decoded = pc.run_end_decode(table[place])
@@ -177,6 +179,31 @@ def _is_unusable(dtype: pa.DataType) -> bool:
     if pa.types.is_interval(dtype) or pa.types.is_run_end_encoded(dtype):
         return True
     return any(_is_unusable(dtype.field(place).type) for place in range(dtype.num_fields))
+
+
+def _holds_intervals(dtype: pa.DataType) -> bool:
+    """Return True for intervals of pandas, such as those that `pandas.cut` returns."""
+    dtype = dtype.value_type if pa.types.is_dictionary(dtype) else dtype
+    return getattr(dtype, "extension_name", "") == "pandas.interval"
+
+
+def _interval_texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the texts that pandas shows for its intervals, such as `(0, 10]`; nulls stay."""
+
+    def texts(intervals: pa.ExtensionArray) -> pa.Array:
+        closed = intervals.type.closed
+        begin, end = "[("[closed not in ("left", "both")], "])"[closed not in ("right", "both")]
+        bounds = intervals.storage.to_pylist()
+        shown = [one and f"{begin}{one['left']}, {one['right']}{end}" for one in bounds]
+        return pa.array(shown, pa.string())
+
+    chunks = [
+        texts(chunk.dictionary).take(chunk.indices)
+        if isinstance(chunk, pa.DictionaryArray)
+        else texts(chunk)
+        for chunk in values.chunks
+    ]
+    return pa.chunked_array(chunks, pa.string())
 
 
 def _unusable(kind: str, field: pa.Field) -> InputError:

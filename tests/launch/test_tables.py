@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -260,6 +261,42 @@ def test_the_command_trains_what_fit_trains(table, tmp_path):
         [*words, "--resume", "r"],
     ):
         assert CliRunner().invoke(command, wrong).exit_code != 0
+
+
+def test_the_command_takes_a_features_document(table, tmp_path):
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    document = {"columns": {"shop": {"kind": "categorical"}}, "target": {"column": "stars"}}
+    document["target"] |= {"kind": "regression"}
+    (tmp_path / "f.yaml").write_text(yaml.safe_dump(document))
+    words = [str(tmp_path / "rows.csv"), "--features", str(tmp_path / "f.yaml"), "--dry-run"]
+    done = CliRunner().invoke(
+        command, [*words, "--run-dir", str(tmp_path / "run")], catch_exceptions=False
+    )
+    assert done.exit_code == 0, done.output
+    assert "inferring" not in done.output
+    assert "regression" in done.output
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("data.windows={by: stars, size: 1}",),
+        ("data.negatives=0.5",),
+        ("train.audit=true",),
+        ("train.reduce_on_plateau={}",),
+        ("train.table_weight_decay=0.1",),
+        ("data.valid=[]",),
+        ("checkpoint.keep_best=auc",),
+        ("train.early_stopping.metric=auc",),
+    ],
+)
+def test_what_overrides_exclude_is_not_set_for_the_table(table, tmp_path, overrides):
+    request = TableRequest(table, tmp_path, UserChoices(("bought",)), model="mlp")
+    plain = job_of_table(request, print).document
+    assert plain["train"]["refit"]
+    assert plain["train"]["ema"]
+    document = job_of_table(replace(request, overrides=overrides), print).document
+    parse_spec(document, overrides)
 
 
 def test_evaluating_the_rows_that_a_model_trained_on_is_warned_of(table, tmp_path, caplog):
@@ -627,6 +664,17 @@ def test_runs_become_single_values(wording):
         wording.refused(InputError, partial(table_of, pa.table({"shop": runs})), column="shop")
 
 
+def test_intervals_of_pandas_become_the_texts_that_it_shows():
+    bins = pd.cut(pd.Series([1.0, 2.0, np.nan, 9.0]), [0, 2, 10])
+    days = pd.interval_range(pd.Timestamp("2024-01-01"), periods=4, closed="left")
+    frame = pd.DataFrame({"bins": bins, "plain": bins.astype("interval"), "days": days})
+    found = table_of(frame)
+    assert found["bins"].to_pylist() == ["(0, 2]", "(0, 2]", None, "(2, 10]"]
+    for name in ("plain", "days"):
+        shown = [None if pd.isna(one) else str(one) for one in frame[name]]
+        assert found[name].to_pylist() == shown, name
+
+
 def test_string_views_become_strings_at_any_depth():
     texts = pa.array(["a", "b"])
     indices = pa.array([0, 1, None, 1, 0], pa.uint32())
@@ -667,7 +715,7 @@ def test_string_views_become_strings_at_any_depth():
         ("frame", {"target": "stars", "weight": "stars"}),
         ("frame", {"target": pd.Series([0, 1])}),
         (pd.DataFrame([[1, 2, 0], [1, 2, 1]], columns=["a", "a", "bought"]), {"target": "bought"}),
-        (pd.DataFrame({"a": pd.cut([1, 2], 2), "bought": [0, 1]}), {"target": "bought"}),
+        ({"name": [f"n{i}" for i in range(40)], "a": [1, 2] * 20}, {"target": "name"}),
         (pd.DataFrame({"a": [1, 2], "bought": 1.5}), {"target": "bought"}),
         ("frame", {"target": "bought", "model": "mlpp"}),
         ("frame", {"target": "bought", "features": {"target": "bought"}}),

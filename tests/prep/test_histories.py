@@ -196,6 +196,12 @@ def test_prepared_rows_have_histories_and_later_days_those_of_the_log(
     prepare(later, client)
     found = items(tmp_path / "later", "train", "history_item", workflow)
     assert found == wanted_items(DAY_6, [*LOG, *DAY_6])
+    items_alone = (write(tmp_path / "i.csv", [row | {"user": "", "at": ""} for row in DAY_6]),)
+    prepare(PrepRequest(items_alone, tmp_path / "i", saved_workflow=workflow, log=()), client)
+    without_events = pq.read_table(tmp_path / "i" / "train")
+    for name in events:
+        assert without_events.schema.field(name) == rows.schema.field(name)
+        assert not any(without_events[name].to_pylist())
     wording.refused(
         InputError,
         lambda: prepare(PrepRequest(day, tmp_path / "none", saved_workflow=workflow), client),

@@ -190,6 +190,16 @@ def test_a_class_is_rare_below_ten_rows(tmp_path: Path, rows: int, reported: boo
     assert [one.count for one in odd] == ([rows] if reported else [])
 
 
+def test_rare_classes_of_many_are_reported_together(tmp_path: Path) -> None:
+    names = {row: f"n{row % 40}" for row in range(NUM_ROWS)}
+    _, odd = inferred_of(tmp_path / "a.csv", {"shop_id": names}, "shop_id")
+    assert odd == []
+    rare = names | {7: "x", 8: "x", 9: "y"}
+    _, (one,) = inferred_of(tmp_path / "b.csv", {"shop_id": rare}, "shop_id")
+    assert (one.count, one.first, one.where["line"], one.read_as) == (3, "x", 9, "multiclass")
+    assert "2 of 42 classes" in one.warning_text
+
+
 def test_a_share_is_100_percent_only_of_all_rows_and_has_no_exponent() -> None:
     for rows in (2_000, 10**6, 10**9):
         assert percentage(rows, rows) == "100 %"

@@ -1,5 +1,6 @@
 """`distrain prep` from the command line."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -102,3 +103,33 @@ def test_the_end_says_what_is_next(
     assert f"next: distrain predict RUN {again}/train --out {again}-scores" in said
     said = run(*saved, "--out", tmp_path / "learnt", "--update").output
     assert "--set train.init_from=RUN" in said
+
+
+@pytest.mark.parametrize(
+    ("tags", "listed", "kind"),
+    [
+        (("user_id", "item_id"), [], ["two_tower"]),
+        (("", "item_id"), ["item"], ["sasrec_retrieval"]),
+        (("", "item_id"), [], []),
+    ],
+)
+def test_the_next_model_of_purchases_suits_the_columns(
+    in_process: list[ClusterRequest],
+    tmp_path: Path,
+    tags: tuple[str, str],
+    listed: list[str],
+    kind: list[str],
+) -> None:
+    rows = "".join(f"{n % 5},{n % 7},2024-01-{n % 28 + 1:02},1\n" for n in range(100))
+    (tmp_path / "rows.csv").write_text(f"user,item,at,bought\n{rows}")
+    columns = {
+        name: {"kind": "categorical", **({"tags": [tag]} if tag else {})}
+        for name, tag in zip(("user", "item"), tags, strict=True)
+    }
+    history = {"by": "user", "order": "at", "keep": 5, "of": listed}
+    document = {"columns": columns, "target": "bought"} | ({"history": history} if listed else {})
+    (tmp_path / "f.yaml").write_text(json.dumps(document))
+    out = tmp_path / "out"
+    said = run(tmp_path / "rows.csv", "--config", tmp_path / "f.yaml", "--out", out).output
+    command = " ".join(["init", *kind, "--data", str(out)])
+    assert f"next: distrain {command} --out job.yaml" in said

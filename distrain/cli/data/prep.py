@@ -1,5 +1,6 @@
 """`distrain prep`: turns raw files into training files."""
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,6 +23,7 @@ from distrain.cli.options import (
 )
 from distrain.cli.output import print_answer, print_remark, progress_console
 from distrain.cli.progress_bars import WorkProgress
+from distrain.errors import SpecError
 from distrain.formatting import command_line
 
 if TYPE_CHECKING:
@@ -249,7 +251,8 @@ def _next_command(result: "PrepResult", options: dict[str, Any]) -> str:
     """Return the command that usually follows a preparation.
 
     This is `train` with `train.init_from` after `--update`, `predict` if a saved workflow was used,
-    and otherwise `init`, for the model `two_tower` if all labels are 1.
+    and otherwise `init`. If all labels are 1, it names a model for retrieval that suits the
+    columns.
     """
     out = str(result.out)
     if options["update"]:
@@ -260,6 +263,19 @@ def _next_command(result: "PrepResult", options: dict[str, Any]) -> str:
         if options["unlabeled"]:
             words += ["--keep", "file", "--keep", "row_number"]
     else:
-        kind = ["two_tower"] if result.train.num_ones == result.train.num_rows else []
-        words = ["init", *kind, "--data", out, "--out", "job.yaml"]
+        kinds = _retrieval_kinds(out) if result.train.num_ones == result.train.num_rows else []
+        words = ["init", *kinds[:1], "--data", out, "--out", "job.yaml"]
     return command_line(*words)
+
+
+def _retrieval_kinds(out: str) -> list[str]:
+    """Return the kinds of models for retrieval that suit the columns of prepared rows."""
+    from distrain.jobs.spec.presets import job_for
+    from distrain.schema.schema import Schema
+
+    schema, kinds = Schema.load(out), []
+    for kind in ("two_tower", "sasrec_retrieval"):
+        with suppress(SpecError):
+            job_for(kind, out, schema)
+            kinds.append(kind)
+    return kinds

@@ -283,11 +283,13 @@ def _table_job(
 
     Raises a `UsageError` if `--features` is given with an option that says what a column is.
     """
-    print_remark("inferring the columns")  # before imports, which take a second
+    if options["features"] is None:
+        print_remark("inferring the columns")  # before imports, which take a second
     from distrain.launch.tables import TableRequest, job_of_table, make_user_choices
 
     features, valid = options["features"], _valid_of(options["valid"])
-    columns = (options["target"], options["task"], valid, options["time"], options["weight"])
+    target = options["target"] or None  # with a features document, none is given
+    columns = (target, options["task"], valid, options["time"], options["weight"])
     choices, valid_rows = make_user_choices(*columns)
     model = options["model"]
     max_bad = options["max_bad"] if options["bad_lines"] == "skip" else None

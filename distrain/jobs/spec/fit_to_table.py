@@ -214,6 +214,37 @@ def fit_to(
             train["refit"] = True
 
 
+def leave_out_excluded(
+    document: Mapping[str, dict[str, Any]], values: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Remove settings that `fit_to` wrote and that values set by the user exclude.
+
+    These are the refit, averages of the weights (`train.ema`) and, without validation rows, all
+    that needs validations. If the user names the metric of the best model, it also stops training.
+
+    Args:
+        document: The job spec as plain values; changed in place.
+        values: The values that the user sets, by section and field.
+    """
+    train = document["train"]
+    data, of_train = values.get("data", {}), values.get("train", {})
+    has_no_valid = not data.get("valid", True)
+    is_excluded = data.get("windows") or data.get("negatives", 1) != 1 or has_no_valid
+    has_plateau = of_train.get("reduce_on_plateau") is not None
+    if is_excluded or has_plateau or of_train.get("audit"):
+        train.pop("refit", None)
+    if of_train.get("table_weight_decay"):
+        train.pop("ema", None)
+    if has_no_valid:
+        train.pop("early_stopping", None)
+        document["checkpoint"].pop("keep_best", None)
+        document["evaluate"].pop("every_steps", None)
+    elif (best := values.get("checkpoint", {}).get("keep_best")) and train.get("early_stopping"):
+        train["early_stopping"]["metric"] = best
+    elif metric := (of_train.get("early_stopping") or {}).get("metric"):
+        document["checkpoint"]["keep_best"] = metric
+
+
 def follow_length(train: dict[str, Any], values: Mapping[str, Any]) -> None:
     """Adapt the learning rate's decay to a changed number of steps: it begins after half of them.
 

@@ -181,13 +181,13 @@ def join_column(ranges: Sequence[str], column: str | None, path: str) -> str:
     events' times in seconds.
     """
     name = SECONDS if column is None else _VALUE + column
-    dtype = "float64"
+    dtype = ""
     with atomic_file(path, make_folder=False, sync=False) as partial, open(partial, "wb") as to:
         for events in ranges:
             file = MappedFile.staged(events)
+            # From the schema, since there may be no events.
+            dtype = str(np.dtype(file.rows.schema.field(name).type.to_pandas_dtype()))
             for batch in file.batches:
-                values = np.asarray(batch[name])
-                dtype = str(values.dtype)
-                to.write(values.data)
+                to.write(np.asarray(batch[name]).data)
             file.forget()
     return dtype

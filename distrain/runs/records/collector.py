@@ -299,7 +299,8 @@ class Collector:
         self._note_no_weight(merged, "validation")
         is_one_label = result and result.rows and result.positives in (0, result.rows)
         # Retrieval, which has a recall, often has only rows with label 1 (purchases).
-        if result and is_one_label and RETRIEVAL_METRIC not in (first.own or {}):
+        retrieves = RETRIEVAL_METRIC in (first.own or {})
+        if result and is_one_label and not retrieves:
             label = int(result.positives > 0)
             self._note_once(
                 "one class",
@@ -310,7 +311,7 @@ class Collector:
         useless = is_uninformative(so_far.get("normalised_entropy")) or useless_targets(
             figures["targets"]
         )
-        if useless and (so_far.get("windows") or 0) >= _SOME_WINDOWS:
+        if useless and not retrieves and (so_far.get("windows") or 0) >= _SOME_WINDOWS:
             self._note_once(
                 "window",
                 f"window {first.window}: predictions for windows before training on them are no "

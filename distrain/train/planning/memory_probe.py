@@ -117,13 +117,15 @@ def _small_model(spec: JobSpec, schema: Schema) -> ClickModel:
 def _batch(model: ClickModel, rows: int) -> Batch:
     """Return a batch of made-up rows with labels, for all columns of the model.
 
-    Each row has the maximum number of events.
+    Each row has the maximum number of events. The batch has a key, so that negatives are drawn.
     """
     generator = torch.Generator().manual_seed(0)
     inputs = model.inputs
     names = inputs.categorical_names
     shape = (len(names), rows)
-    lists = {}
+    none = Ragged(torch.zeros(0, dtype=torch.int32), torch.zeros(rows + 1, dtype=torch.int32))
+    # The model may not use all lists.
+    lists = dict.fromkeys((*inputs.list_names, *inputs.number_names), none)
     for events in inputs.shape.events:  # each row has the maximum number of events
         offsets = torch.arange(rows + 1, dtype=torch.int32) * events.max_length
         fields = dict.fromkeys(inputs.list_names, torch.int32)
@@ -146,17 +148,21 @@ def _batch(model: ClickModel, rows: int) -> Batch:
         lists=lists,
         task_weights=torch.ones(rows, len(weights)),
         task_weight_names=weights,
+        key=1,
     )
 
 
 def _embedded(model: ClickModel, rows: int) -> tuple[Tensor, ...]:
-    """Return zeros in the shapes of the looked-up embeddings of `rows` rows."""
-    shape = model.inputs.shape
+    """Return zeros in the shapes of the looked-up embeddings of `rows` rows, and of their draws."""
+    shape, draws = model.inputs.shape, model.inputs.draws
     sizes = {
         place: (rows * events.max_length, dim)
         for events in shape.events
         for place, dim in zip(events.lists, events.dims, strict=True)
     }
+    if draws is not None:  # the last column is that of drawn items
+        last = len(model.inputs.columns) - 1
+        sizes[last] = (rows * draws.per_row, model.inputs.columns[last].dim)
     return (
         *(torch.zeros(rows, len(group.columns), group.dim) for group in shape.groups),
         *(torch.zeros(sizes[place]) for place in sorted(sizes)),

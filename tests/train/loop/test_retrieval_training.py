@@ -9,6 +9,7 @@ import pytest
 import torch
 from trained import trained
 
+import distrain
 from distrain.errors import SpecError
 from distrain.jobs.events import EvaluationDone
 from distrain.jobs.run_paths import RunPaths
@@ -108,6 +109,21 @@ def test_validations_have_the_recall_among_their_items(folder, tmp_path):
         best = sorted(known, key=lambda i: (-float(user @ vectors["item"][known[i]]), i))[:10]
         hits.append(items[row] in best)
     assert np.mean(hits) == pytest.approx(max(recalls))
+
+
+def test_a_run_of_retrieval_is_not_compared_with_a_constant(folder, tmp_path, caplog):
+    document = {
+        "data": {name: str(folder / name) for name in ("train", "valid")},
+        "model": TOWERS,
+        "resources": {"backend": "inline", "device": "cpu"},
+        **steps(1),
+    }
+    document["data"]["schema"] = str(folder / "schema.json")
+    with caplog.at_level("INFO", "distrain"):
+        run = distrain.fit(document, run_dir=tmp_path / "run", curves=False)
+    assert run.summary.normalised_entropy > 1
+    assert any("recall" in text for text in caplog.messages)
+    assert not any("constant" in text for text in caplog.messages)
 
 
 def test_slices_of_a_step_are_refused(folder, tmp_path, wording):

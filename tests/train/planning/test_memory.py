@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from event_rows import SCHEMA as EVENT_SCHEMA
 from hypothesis import given, strategies as st
 
 from distrain.jobs.spec import parse_spec
@@ -188,6 +189,25 @@ def test_the_probe_has_labels_and_weights_of_all_tasks():
     tasks = {"a": {"target": "label"}, "b": {"target": "I1", "kind": "regression", "weight": "I2"}}
     spec = parse_spec({"data": {"train": "nowhere"}, "model": {"kind": "mlp", "tasks": tasks}})
     assert probe_memory(spec, with_targets(SCHEMA, spec)).bytes_per_row > 0
+
+
+def test_drawn_negatives_are_probed():
+    def probed(**options):
+        section = {"kind": "sasrec_retrieval", "embedding_dim": 4, "max_length": 3, **options}
+        spec = parse_spec({"data": {"train": "nowhere"}, "model": section})
+        return probe_memory(spec, EVENT_SCHEMA.remove(["seen_shop", "shop"]))
+
+    plain, drawn = probed(), probed(negatives="uniform", num_negatives=16)
+    assert drawn.embedding_bytes_per_row == plain.embedding_bytes_per_row + 16 * 4 * 4
+    assert drawn.bytes_per_row > plain.bytes_per_row
+
+
+def test_lists_that_the_model_does_not_use_are_probed():
+    # None of the lists is of the user or the item.
+    section = {"kind": "two_tower", "tower": [4], "task": "retrieval"}
+    spec = parse_spec({"data": {"train": "nowhere"}, "model": section})
+    schema = EVENT_SCHEMA.remove(["seen_dwell", "seen_time"])
+    assert probe_memory(spec, schema).bytes_per_row > 0
 
 
 def test_a_route_of_one_rank_takes_what_its_tensors_take():

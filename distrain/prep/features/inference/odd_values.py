@@ -135,15 +135,16 @@ def _texts_among(
 def _rare_class(
     facts: Facts, values: pa.Array, read_as: str, origins: Sequence[Origin]
 ) -> list[OddValues]:
-    """Return the rarest class of a target with up to 30 classes, if it has very few rows.
+    """Return the rarest class of a target, if it has very few rows.
 
-    A class has very few rows if these are fewer than 10, or (unless the target is binary) fewer
+    A class has very few rows if these are fewer than 10, or (if there are 3 to 30 classes) fewer
     than 0.1 % of the rows with a value. Targets with fewer than 1,000 values are not checked. The
-    list has one item or
-    none. The arguments are as in `odd_values_of`.
+    list has one item or none. The arguments are as in `odd_values_of`.
     """
-    if read_as == "regression" or not facts.few or facts.num_values < _MANY_ROWS:
+    if read_as == "regression" or facts.num_values < _MANY_ROWS:
         return []
+    if not facts.few:
+        return _rare_of_many(facts, values, origins) if read_as == "multiclass" else []
     value, rows = facts.few[-1], facts.counts[-1]
     if rows >= max(_FEW_ROWS, 0 if read_as == "binary" else _RARE * facts.num_values):
         return []
@@ -153,6 +154,26 @@ def _rare_class(
     where = _place(origins, row) if row >= 0 else {}
     told = f"a class has only {rows:,} of {facts.num_values:,} rows"
     return [OddValues(facts.name, rows, str(value), where, read_as, told, is_rejected=False)]
+
+
+def _rare_of_many(facts: Facts, values: pa.Array, origins: Sequence[Origin]) -> list[OddValues]:
+    """Return the classes of fewer than 10 rows of a target with more than 30 classes, as one item.
+
+    The list is empty if there are none.
+    """
+    counted = pc.value_counts(values.drop_null())
+    classes, counts = counted.field("values"), counted.field("counts")
+    is_rare = pc.less(counts, _FEW_ROWS)
+    rare, rows = classes.filter(is_rare), pc.sum(counts.filter(is_rare)).as_py()
+    if not len(rare):
+        return []
+    where = _place(origins, pc.index(values, rare[0]).as_py())
+    told = (
+        f"{len(rare):,} of {len(classes):,} classes have fewer than {_FEW_ROWS} of "
+        f"{facts.num_values:,} rows, the first"
+    )
+    first = str(rare[0].as_py())
+    return [OddValues(facts.name, rows, first, where, "multiclass", told, is_rejected=False)]
 
 
 def _place(origins: Sequence[Origin], row: int) -> dict[str, object]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from distrain.errors import DataError, InputError
 from distrain.formatting import join_names
 from distrain.prep.features.bad_values import BadValues, guess
-from distrain.prep.features.inference.column_facts import FEW_NUMBERS, Facts
+from distrain.prep.features.inference.column_facts import FEW_NUMBERS, FEW_VALUES, Facts
 from distrain.prep.features.inference.suggest import (
     DROP,
     UNKNOWN,
@@ -30,6 +30,8 @@ from distrain.prep.features.table_file import SHOWN_COLUMNS
 Task = Literal["binary", "regression", "multiclass"]
 
 _MOST_CLASSES = 10_000
+_UNIQUE = 0.9
+"""A column with more different values than this share of its rows identifies rows."""
 
 
 @dataclass(frozen=True)
@@ -220,6 +222,16 @@ def _target(facts: Facts, task: Task | None, values: pa.Array, gaps: MissingTarg
             },
             hint="Name another target or task. A features document turns any column into 0 and 1 "
             "by a comparison: target: {column: NAME, at_least: NUMBER}.",
+        )
+    if kind == "multiclass" and facts.distinct > max(FEW_VALUES, _UNIQUE * facts.num_values):
+        raise DataError(
+            "nearly every row has a class of its own, so no class can be learnt",
+            where={
+                "column": facts.name,
+                "classes": f"{facts.distinct:,}",
+                "rows": f"{facts.num_values:,}",
+            },
+            hint="Name a column whose values repeat, or one of numbers with the task regression.",
         )
     if kind == "binary":
         return pair_target(facts, "two values", gaps)
