@@ -195,7 +195,7 @@ def command(
       distrain evaluate runs/NAME clicks/valid --drift clicks/train
       distrain evaluate runs/NAME criteo/valid --checkpoint 2000
       distrain evaluate runs/NAME criteo/valid --importance
-      distrain evaluate runs/NAME shop/valid --items shop/items --seen history
+      distrain evaluate runs/NAME shop/valid --items shop/items --seen history_item
       distrain evaluate runs/NAME criteo/valid --workers 8
     """
     _check_options(click.get_current_context())
