@@ -63,13 +63,13 @@ class Served:
 def settings_for(
     folder: Path, database_url: str | None = None, cluster_url: str = "http://127.0.0.1:1"
 ) -> Settings:
-    """Return settings without rate limits; without a URL the cluster is unreachable."""
+    """Return settings for many event streams; without a URL the cluster is unreachable."""
     profile = ClusterProfile(url=cluster_url, run_root=folder / "runs")
     return Settings(
         data_dir=folder,
         database_url=database_url,
         clusters={"gpu": profile},
-        limits=Limits(submits_per_s=1e6, reads_per_s=1e6, streams_per_token=10_000),
+        limits=Limits(streams_per_token=10_000),
     )
 
 

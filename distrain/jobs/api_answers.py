@@ -149,7 +149,6 @@ class Job(JobFigures):
     reason: str | None = Field(None, description="The reason of a bad end, in one word.")
     message: str | None = None
     why_pending: str = Field("", description="What a waiting job waits for; otherwise empty.")
-    intent: str = Field("run", description="What the user requested: `run` or `cancel`.")
     priority: int = 0
     tags: dict[str, str] = {}
     attempt: int = Field(0, description="The number of the current attempt; 0 before the first.")
@@ -305,24 +304,12 @@ class Problem(Answer):
     instance: str = Field("", description="The path of the request.")
 
 
-class Placement(Answer):
-    """The cluster where a job would run, and the workers of that cluster."""
-
-    cluster: str | None = None
-    num_ranks: int | None = None
-    workers: dict[str, Any] | None = Field(
-        None, description="The workers that the cluster last reported."
-    )
-    observed_at: Time | None = None
-
-
 class Validation(Answer):
     """The service's verdict on a spec."""
 
     valid: bool = True
     spec: dict[str, Any] | None = Field(None, description="The spec with all defaults.")
     errors: list[Mistake] = []
-    placement: Placement = Placement()
     notes: list[str] = Field(
         [],
         description="Always empty in this response; a check of the data has its notes in "
@@ -409,7 +396,6 @@ class Me(Answer):
     is_admin: bool = False
     roles: dict[str, str] = Field({}, description="The caller's roles by project.")
     scopes: list[str] = Field([], description="What the token permits.")
-    projects: list[str] = Field([], description="The projects in which the caller has a role.")
 
 
 class Token(Answer):

@@ -2,8 +2,6 @@
 
 import re
 import ssl
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
@@ -25,14 +23,25 @@ class SettingsSection(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class TlsFiles(SettingsSection):
-    """Certificates, as PEM files."""
+class CertificateFiles(SettingsSection):
+    """The service's certificate, as PEM files."""
+
+    cert_file: Path | None = Field(None, description="The certificate.")
+    key_file: Path | None = Field(None, description="The private key of `cert_file`.")
+
+    @model_validator(mode="after")
+    def _pairs(self) -> Self:
+        if (self.cert_file is None) != (self.key_file is None):
+            raise ValueError("cert_file and key_file belong together: give both, or none")
+        return self
+
+
+class TlsFiles(CertificateFiles):
+    """The service's certificate as a client, and the CA of the server's, as PEM files."""
 
     ca_file: Path | None = Field(
-        None, description="The certificate of the CA that signed the certificates of peers."
+        None, description="The certificate of the CA that signed the server's certificate."
     )
-    cert_file: Path | None = Field(None, description="The certificate of this side.")
-    key_file: Path | None = Field(None, description="The private key of `cert_file`.")
 
     def context(self) -> ssl.SSLContext:
         """Return a client's TLS context; raises ClusterError for unusable files.
@@ -52,12 +61,6 @@ class TlsFiles(SettingsSection):
                 hint="They are PEM files: a CA's certificate; a certificate and its key.",
             ) from None
         return context
-
-    @model_validator(mode="after")
-    def _pairs(self) -> Self:
-        if (self.cert_file is None) != (self.key_file is None):
-            raise ValueError("cert_file and key_file belong together: give both, or none")
-        return self
 
 
 _WORKLOAD = re.compile(
@@ -153,33 +156,15 @@ class Kubernetes(SettingsSection):
             )
 
 
-ClusterKind = Literal["address", "local", "slurm", "kubernetes"]
-
-
-@dataclass(frozen=True)
-class Traits:
-    """The properties of a kind of cluster; its launcher is named in `clusters/choosing.py`."""
-
-    is_started: bool = False  # whether the service starts it; other kinds need a `url`
-    is_own_machine: bool = False  # whether it runs on the service's machine
-    needs_run_root: bool = False  # whether its machines must share a filesystem
-    takes_run_urls: bool = True  # whether `run_root` may be a URL
-
-
-TRAITS: Mapping[ClusterKind, Traits] = {
-    "address": Traits(),
-    "local": Traits(is_started=True, is_own_machine=True),
-    "slurm": Traits(is_started=True, needs_run_root=True, takes_run_urls=False),
-    "kubernetes": Traits(needs_run_root=True),
-}
+ClusterKind = Literal["address", "local", "kubernetes"]
+"""The kinds of clusters; `clusters/choosing.py` names their launchers."""
 
 
 class ClusterProfile(SettingsSection):
     """A cluster, started by the service or elsewhere.
 
-    `address`: it runs already. `local`: the service starts it on this machine. `slurm`: the service
-    starts it as a Slurm job when it is needed. `kubernetes`: its scheduler runs already, and the
-    service sets the number of its workers.
+    `address`: it runs already. `local`: the service starts it on this machine. `kubernetes`: its
+    scheduler runs already, and the service sets the number of its workers.
     """
 
     kind: ClusterKind = Field("address", description="How the service gets the cluster, as above.")
@@ -216,13 +201,11 @@ class ClusterProfile(SettingsSection):
     num_workers: int | None = Field(
         None,
         ge=1,
-        description="For `local` and `slurm`: the number of workers; null: for `local` one per "
-        "GPU, or 2 on CPUs; for `slurm` 1.",
+        description="For `local`: the number of workers; null: one per GPU, or 2 on CPUs.",
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto",
-        description="For `local` and `slurm`: the device of the workers. `auto`: GPUs if "
-        "there are any.",
+        description="For `local`: the device of the workers. `auto`: GPUs if there are any.",
     )
     idle_stop_s: float | None = Field(
         None,
@@ -232,11 +215,7 @@ class ClusterProfile(SettingsSection):
     )
     environment: dict[str, str] = Field(
         {},
-        description="For `local` and `slurm`: additional environment variables of the "
-        "cluster's processes.",
-    )
-    slurm: dict[str, str] = Field(
-        {}, description="Options of `sbatch`, such as `partition` and `time`."
+        description="For `local`: additional environment variables of the cluster's processes.",
     )
     kubernetes: Kubernetes | None = None
 
@@ -257,22 +236,17 @@ class ClusterProfile(SettingsSection):
             raise ValueError(f"run_root: {error.message}") from None
         if not root.removeprefix("s3://").strip("/"):
             raise ValueError(f"run_root {root} names no bucket: write s3://BUCKET/PATH")
-        if not self.traits.takes_run_urls:
-            raise ValueError(
-                f"run_root {root}: with the kind `{self.kind}` it must be on a shared filesystem, "
-                "because the cluster's scheduler writes to it"
-            )
 
     @property
-    def traits(self) -> Traits:
-        return TRAITS[self.kind]
+    def is_started(self) -> bool:
+        """Whether the service starts the cluster, on its own machine."""
+        return self.kind == "local"
 
     @model_validator(mode="after")
     def _fits_its_kind(self) -> Self:
-        traits = self.traits
-        if not traits.is_started and not self.url:
+        if not self.is_started and not self.url:
             raise ValueError(f"a cluster of the kind `{self.kind}` needs its url")
-        if traits.is_started and self.url:
+        if self.is_started and self.url:
             raise ValueError(
                 f"the service starts a cluster of the kind `{self.kind}`: leave url out"
             )
@@ -285,12 +259,10 @@ class ClusterProfile(SettingsSection):
                 )
             if parts.username or parts.password:
                 raise ValueError("no credentials in the url: name a token_file")
-        if traits.needs_run_root and not self.run_root:
+        if self.kind == "kubernetes" and not self.run_root:
             raise ValueError(
-                f"a cluster of the kind `{self.kind}` needs a run_root on a shared filesystem"
+                "a cluster of the kind `kubernetes` needs a run_root that its pods share"
             )
-        if self.slurm and self.kind != "slurm":
-            raise ValueError(f"the section `slurm` is of the kind `slurm`, not `{self.kind}`")
         if (self.kind == "kubernetes") != (self.kubernetes is not None):
             raise ValueError(
                 "the section `kubernetes` (workload and max_workers) and the kind `kubernetes` "

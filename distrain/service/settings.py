@@ -14,6 +14,7 @@ from distrain.jobs.spec.explain import unknown_key
 from distrain.jobs.spec.paths import with_home
 from distrain.service.profiles import (
     NAME_PATTERN as NAME_PATTERN,
+    CertificateFiles,
     ClusterKind as ClusterKind,
     ClusterProfile as ClusterProfile,
     Name,
@@ -33,20 +34,7 @@ class Limits(SettingsSection):
     spec_bytes: int = Field(
         64 * 2**10, ge=1, description="The maximum size of a job spec as JSON, in bytes."
     )
-    spec_depth: int = Field(32, ge=1, description="The maximum nesting depth of a job spec.")
     tags: int = Field(32, ge=0, description="The maximum number of tags of a job.")
-    submits_per_s: float = Field(
-        10.0,
-        gt=0,
-        description="Changing requests per second that one user may send to one process, on "
-        "average.",
-    )
-    reads_per_s: float = Field(
-        50.0,
-        gt=0,
-        description="The maximum average number of read requests per second of a user, in each "
-        "process.",
-    )
     streams_per_token: int = Field(
         20, ge=1, description="The maximum number of open event streams of a token."
     )
@@ -81,13 +69,10 @@ class ProjectSettings(Quota):
 
 
 class SignOn(SettingsSection):
-    """Users identified by a proxy's header; accepted only over a Unix socket or mutual TLS."""
+    """Users identified by a proxy's header; accepted only over `listen.unix_socket`."""
 
     user_header: str = Field(
         "X-Forwarded-User", description="The header in which the proxy sends the user's name."
-    )
-    proxy_names: tuple[str, ...] = Field(
-        (), description="With mutual TLS: the common names of the proxy's client certificate."
     )
 
 
@@ -103,7 +88,7 @@ class Listen(SettingsSection):
     unix_socket: Path | None = Field(
         None, description="The path of a Unix socket, used instead of host and port."
     )
-    tls: TlsFiles = TlsFiles()
+    tls: CertificateFiles = CertificateFiles()
     public_url: WithoutSlash | None = Field(
         None, description="The URL that users open, if it differs because of a proxy."
     )
@@ -170,12 +155,10 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _signs_on_safely(self) -> Self:
-        listen = self.listen
-        if self.sign_on and not (listen.unix_socket or listen.tls.ca_file):
+        if self.sign_on and not self.listen.unix_socket:
             raise ValueError(
                 "sign_on: anyone who reaches the port could claim to be any user: listen on a "
-                "unix_socket, or set listen.tls.ca_file so that only the proxy's certificate is "
-                "accepted"
+                "unix_socket"
             )
         return self
 

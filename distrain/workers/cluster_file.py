@@ -55,7 +55,6 @@ class StartedCluster:
     url: str | None = None  # the scheduler's HTTP address; `None` before it answers
     scheduler: str | None = None  # the address of the scheduler's comm
     num_workers: int = 0
-    slurm_job: str | None = None  # the id of its Slurm job
     error: str | None = None  # the reason why it could not start, or has ended early
 
 

@@ -1,10 +1,11 @@
 """`srun python -m distrain.workers.serve_slurm FOLDER`: runs a Dask cluster as a Slurm job.
 
 Each task of the job runs a worker, which uses one GPU of its node, chosen by the task's local id.
-The first task also runs the scheduler. It writes `FOLDER/state.json`, and `FOLDER/client.env`,
-which a user's shell sources to use the cluster. Dask's connections require a certificate made for
-this cluster, unless Dask's configuration names other certificates. On SIGUSR1, which Slurm sends
-before the time limit, and on SIGTERM, the worker's ranks save a checkpoint and the worker leaves.
+The first task also runs the scheduler. It writes `FOLDER/client.env`, which a user's shell sources
+to use the cluster, and `FOLDER/url` and `FOLDER/token`, with which a job service uses it. Dask's
+connections require a certificate made for this cluster, unless Dask's configuration names other
+certificates. On SIGUSR1, which Slurm sends before the time limit, and on SIGTERM, the worker's
+ranks save a checkpoint and the worker leaves.
 """
 
 import argparse
@@ -22,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from distrain.errors import ClusterError, DistrainError
-from distrain.workers.cluster_file import ProcessId, StartedCluster, write_started
 from distrain.workers.local import count_gpus
 from distrain.workers.secrets import (
     TOKEN_VARIABLE,
@@ -102,6 +102,8 @@ def _is_loopback(name: str) -> bool:
 
 
 CLIENT_FILE = "client.env"
+URL_FILE = "url"  # the address of the scheduler's HTTP server
+TOKEN_FILE = "token"  # the token that this server requires
 POLL_S = 0.5
 SCHEDULER_S = 300.0  # how long the scheduler may take to start from a slow shared filesystem
 LEAVE_S = NOTICE_S - 10.0
@@ -228,14 +230,11 @@ class _Task:
         return process
 
     def _publish(self, scheduler: str, url: str, token: str) -> None:
-        me = ProcessId.of(os.getpid())
-        assert me is not None  # it runs
-        num_workers = int(self._environment.get("SLURM_NTASKS", "1"))
-        cluster = StartedCluster(me, token, url, scheduler, num_workers, self._job)
+        write_private(self._folder / TOKEN_FILE, token.encode())
+        write_private(self._folder / URL_FILE, url.encode())
         variables = {"DISTRAIN_SCHEDULER": scheduler, **self._tls()}
         lines = (f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
         write_private(self._folder / CLIENT_FILE, "".join(lines).encode())
-        write_started(self._folder, cluster)
 
     def _tls(self) -> dict[str, str]:
         return tls_environment(self._certificate) if self._own_certificate else {}

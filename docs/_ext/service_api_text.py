@@ -18,7 +18,6 @@ _COMMON_CODES = frozenset(
         "forbidden",
         "not_found",
         "too_large",
-        "rate",
         "unavailable",
     }
 )
@@ -38,7 +37,7 @@ _COMMON = {
     "expires_at": "When it expires.",
     "finished_at": "When the job ended.",
     "is_admin": "Whether the user is an admin.",
-    "kind": "The kind of the cluster, such as `address`, `local` or `slurm`.",
+    "kind": "The kind of the cluster: `address`, `local` or `kubernetes`.",
     "label": "A text by which the user recognises the token.",
     "limit": "The maximum number of entries in the response.",
     "max_priority": "The highest priority that is allowed.",
@@ -47,7 +46,6 @@ _COMMON = {
     "modified_at": "When the file was last changed.",
     "num_ranks": "The number of ranks.",
     "observed_at": "When the cluster last reported.",
-    "outcome": "Whether it was done or rejected.",
     "owner": "The user who submitted the job.",
     "path": "The file's path in the run folder.",
     "priority": "Jobs of higher priority start first.",

@@ -39,7 +39,7 @@ def newer(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     changed = {name: newer(one) for name, one in value.items()} | {"phase_of_moon": {"full": [1]}}
-    words = {"state": "hibernating", "intent": "dream", "reason": "Eclipse", "kind": "orbital"}
+    words = {"state": "hibernating", "reason": "Eclipse", "kind": "orbital"}
     return changed | {name: word for name, word in words.items() if name in value}
 
 

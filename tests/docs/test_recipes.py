@@ -14,7 +14,7 @@ from distrain.models.zoo import MODELS
 from distrain.prep.operators import DOCUMENT_KEYS
 from distrain.runs.sinks.choosing import SINKS
 from distrain.service.clusters.choosing import LAUNCHERS
-from distrain.service.profiles import TRAITS, ClusterKind
+from distrain.service.profiles import ClusterKind
 
 ROOT = Path(__file__).resolve().parents[2]
 SPAN = re.compile(r"`([^`\n]+)`")
@@ -88,8 +88,8 @@ def test_models_are_a_section_a_function_and_a_paragraph(sources):
         assert ("tasks" in section.model_fields) == ("sharing" in section.model_fields), kind
 
 
-def test_kinds_of_clusters_are_a_name_traits_and_a_launcher():
-    assert {*get_args(ClusterKind)} == set(TRAITS) == set(LAUNCHERS)
+def test_kinds_of_clusters_are_a_name_and_a_launcher():
+    assert {*get_args(ClusterKind)} == set(LAUNCHERS)
 
 
 def test_readers_have_one_list_of_names():

@@ -86,6 +86,6 @@ def test_a_change_of_configuration_or_certificate_starts_the_service_anew():
         return {part: pod["metadata"].get("annotations") for part, pod in found.items()}
 
     plain = notes()
-    for change in ("limits.submits_per_s=7", "tls.apiNames={jobs.example.com}"):
+    for change in ("limits.tags=7", "tls.apiNames={jobs.example.com}"):
         other = notes("--set", f"service.{change}" if "limits" in change else change)
         assert {part for part in plain if plain[part] != other[part]} == {"service"}, change

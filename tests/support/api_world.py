@@ -168,7 +168,7 @@ def api_world(folder: Path, **changes: Any) -> Iterator[World]:
                 "gpu": ClusterProfile(**profile, model_packages=("clickmodels",), max_priority=100),
                 "own": ClusterProfile(**profile, projects=("other",)),
             },
-            "limits": Limits(submits_per_s=1e6, reads_per_s=1e6, tokens=10**6),
+            "limits": Limits(tokens=10**6),
             **changes,
         },
     )

@@ -15,13 +15,12 @@ from service_store import UNLIMITED, submitted
 from distrain.jobs.run_paths import RunPaths
 from distrain.service.access.sessions import make_token
 from distrain.service.api.app import make_app
-from distrain.service.settings import ClusterProfile, Limits, Settings
+from distrain.service.settings import ClusterProfile, Settings
 from distrain.service.store.people import Token
 from distrain.service.store.store import Store, migrate, open_store
 from distrain.service.values import Job, Phase, Quota, Role, Scope
 
 YEAR_S = 365 * 86400.0
-FAST = Limits(reads_per_s=1e6, submits_per_s=1e6)
 
 
 @dataclass
@@ -83,9 +82,8 @@ class LiveService:
 
 @contextmanager
 def live_service(folder: Path, options: Mapping[str, Any] | None = None) -> Iterator[LiveService]:
-    """Serve in the block; `options` are settings besides the data folder and generous limits."""
-    values: dict[str, Any] = {"data_dir": folder / "data", "limits": FAST}
-    settings = Settings(**(values | dict(options or {})))
+    """Serve in the block; `options` are settings besides the data folder."""
+    settings = Settings(data_dir=folder / "data", **dict(options or {}))
     migrate(settings)
     with open_store(settings) as store:
         store.put_project("default", UNLIMITED)

@@ -60,9 +60,6 @@ SERVICE_NAMES = {
     "distrain_service_cluster_jobs": {"cluster"},
     "distrain_service_cluster_workers": {"cluster", "state"},
     "distrain_service_backup_timestamp_seconds": set(),
-    "distrain_service_storage_up": {"place"},
-    "distrain_service_storage_free_bytes": {"place"},
-    "distrain_service_storage_size_bytes": {"place"},
     "distrain_service_certificate_end_timestamp_seconds": {"certificate"},
 }
 """The same of a job service."""

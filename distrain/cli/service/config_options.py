@@ -87,7 +87,7 @@ def read_settings(
         overrides["listen"] = {"port": port}
     settings = load_settings(config, **overrides)
     if no_cluster:
-        kept = {name: p for name, p in settings.clusters.items() if not p.traits.is_own_machine}
+        kept = {name: p for name, p in settings.clusters.items() if not p.is_started}
         settings = settings.model_copy(update={"clusters": kept})
     return settings
 
@@ -112,4 +112,4 @@ def note_change(store: "Store", action: str, target: str, **details: Any) -> Non
         user = getpass.getuser()
     except (KeyError, OSError):  # a user without a name, as in containers
         user = str(os.getuid())
-    store.audit(AuditEntry(f"os:{user}", action, target, "ok", details=details))
+    store.audit(AuditEntry(f"os:{user}", action, target, details=details))

@@ -248,7 +248,7 @@ def _left(settings: "Settings", *, stops_clusters: bool) -> str:
     if stops_clusters:
         return "the service has ended; not all clusters that it started were stopped"
     text = "the service has ended; clusters and jobs continue"
-    started = [n for n, profile in settings.clusters.items() if profile.traits.is_started]
+    started = [n for n, profile in settings.clusters.items() if profile.is_started]
     if started:
         names = ", ".join(started)
         text += f": `distrain serve --stop-clusters` stops its clusters ({names}) when it ends"

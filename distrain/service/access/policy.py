@@ -26,6 +26,8 @@ from distrain.jobs.spec.paths import PATHS
 from distrain.service.settings import ClusterProfile, Limits, Settings
 from distrain.storage.urls import is_remote, without_secrets
 
+_SPEC_DEPTH = 32  # the most levels of nesting
+_TAGS = "/tags"  # the JSON pointer of the tags
 _TAG_KEY, _TAG_VALUE = 64, 256
 _PATH_LENGTH = 4096  # Linux's limit; long globs also take more time
 _WRITTEN = ("checkpoint.dir", "data.cache_dir", "data.shuffle_dir")
@@ -84,7 +86,7 @@ def judge(
         *_path_mistakes(spec, profile, own, closed),
         *_other_mistakes(spec, profile),
     ]
-    mistakes += tag_mistakes(spec.tags, limits, "/tags")
+    mistakes += tag_mistakes(spec.tags, limits)
     return Judged(None if mistakes else spec, tuple(mistakes))
 
 
@@ -144,28 +146,26 @@ def _files_of(settings: Any) -> Iterator[Path]:
 def tag_mistakes(
     tags: Mapping[str, str],
     limits: Limits,
-    where: str,
     old: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Mistake]:
     """Return the mistakes in a job's tags, by the service's limits.
 
-    `where` is the JSON pointer of the tags. The job may keep its `old` tags, and their number, if
-    the limits no longer allow them.
+    The job may keep its `old` tags, and their number, if the limits no longer allow them.
     """
     found = []
     if len(tags) > max(limits.tags, len(old)):
-        found.append(Mistake(where, f"{len(tags)} tags are more than {limits.tags}"))
+        found.append(Mistake(_TAGS, f"{len(tags)} tags are more than {limits.tags}"))
     for key, value in tags.items():
         if old.get(key) == value:
             continue
         if not 0 < len(key) <= _TAG_KEY or "=" in key:
             detail = f"a tag's key has 1 to {_TAG_KEY} characters and no '='"
-            found.append(Mistake(where, detail))
+            found.append(Mistake(_TAGS, detail))
         elif len(value) > _TAG_VALUE:
             detail = f"a tag's value has at most {_TAG_VALUE} characters"
-            found.append(Mistake(where + pointer(key), detail))
+            found.append(Mistake(_TAGS + pointer(key), detail))
         elif has_credentials(value):
-            found.append(Mistake(where + pointer(key), _CREDENTIALS))
+            found.append(Mistake(_TAGS + pointer(key), _CREDENTIALS))
     return found
 
 
@@ -198,8 +198,8 @@ _CREDENTIALS = (
 
 
 def _size_mistakes(document: Mapping[str, Any], limits: Limits) -> list[Mistake]:
-    if sum(1 for _ in islice(levels(document), limits.spec_depth + 1)) > limits.spec_depth:
-        return [Mistake("", f"the spec is nested deeper than {limits.spec_depth} levels")]
+    if sum(1 for _ in islice(levels(document), _SPEC_DEPTH + 1)) > _SPEC_DEPTH:
+        return [Mistake("", f"the spec is nested deeper than {_SPEC_DEPTH} levels")]
     size_bytes = len(json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode())
     if size_bytes > limits.spec_bytes:
         return [Mistake("", f"the spec has {size_bytes} bytes, more than {limits.spec_bytes}")]

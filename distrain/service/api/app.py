@@ -5,8 +5,8 @@ from typing import Any
 from fastapi import FastAPI
 
 from distrain.service.access.policy import closed_places
+from distrain.service.api.body_limit import BodyLimit
 from distrain.service.api.dependencies import ApiParts
-from distrain.service.api.guards import Audit, BodyLimit, RequestRates
 from distrain.service.api.openapi import openapi
 from distrain.service.api.problems import register
 from distrain.service.api.routes import ROUTERS
@@ -15,26 +15,15 @@ from distrain.service.api.streams.stream_state import ApiStreams
 from distrain.service.settings import Settings
 from distrain.service.store.store import Store
 
-_STRANGERS_PER_S = 10.0  # requests without a valid token, per address
-
 
 def make_app(store: Store, settings: Settings) -> FastAPI:
     """Return the API v1 as an ASGI application; the caller closes `store`."""
-    limits = settings.limits
     app = _routed()
-    app.state.parts = ApiParts(
-        store=store,
-        settings=settings,
-        reads=RequestRates(limits.reads_per_s),
-        submits=RequestRates(limits.submits_per_s),
-        strangers=RequestRates(_STRANGERS_PER_S),
-        closed=closed_places(settings),
-    )
+    app.state.parts = ApiParts(store, settings, closed_places(settings))
     app.state.streams = ApiStreams(store, settings)
     register(app)
     # The middleware added last is called first.
-    app.add_middleware(BodyLimit, limit_bytes=limits.body_bytes)
-    app.add_middleware(Audit, write=store.audit)
+    app.add_middleware(BodyLimit, limit_bytes=settings.limits.body_bytes)
     app.add_middleware(Counting, metrics=app.state.streams.metrics)
     return app
 

@@ -4,16 +4,18 @@ Routes with a plain `def` run in threads, where the store may be called; `async`
 with `starlette.concurrency.run_in_threadpool`.
 """
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Path, Request
 from fastapi.security import APIKeyCookie, HTTPBearer
 from starlette.concurrency import run_in_threadpool
 
+from distrain.errors import DistrainError
 from distrain.service.access.rules import Action, has_scope, role_allows
 from distrain.service.access.sessions import (
     COOKIE,
@@ -22,15 +24,19 @@ from distrain.service.access.sessions import (
     is_token,
     token_sha256,
 )
-from distrain.service.api.guards import CHANGING, AuditNote, RequestRates
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.settings import Settings
+from distrain.service.store.auditing import AuditEntry
 from distrain.service.store.people import Token
 from distrain.service.store.store import Store
 from distrain.service.values import Job, Principal, Scope
 
 _NOTED_EVERY_S = 60.0
+_CHANGING: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
+
+
+_log = logging.getLogger("distrain.service.api")
 
 
 @dataclass
@@ -39,11 +45,7 @@ class ApiParts:
 
     store: Store
     settings: Settings
-    reads: RequestRates  # by user
-    submits: RequestRates  # by user; of all requests that change something
-    strangers: RequestRates  # by address; of requests without a valid token
     closed: tuple[str, ...]  # the `closed_places` of the settings; workers may be able to read them
-    clock: Callable[[], float] = time.monotonic  # for rates
     now_s: Callable[[], float] = time.time  # Unix time
     # by token id: the Unix time when its use was last written to the store
     token_used_s: dict[str, float] = field(default_factory=dict)
@@ -74,28 +76,23 @@ async def principal(
     _token: Annotated[object, Depends(_bearer)],
     _session: Annotated[object, Depends(_cookie)],
 ) -> Principal:
-    """Return the caller, by token, session or a proxy's header, and count the request.
+    """Return the caller, by token, session or a proxy's header.
 
-    Requests of unknown callers are counted by address. Raises the `Problem` `unauthenticated`,
-    `forbidden` (a browser may have sent the request for another site's page) or `rate`.
+    Raises the `Problem` `unauthenticated`, or `forbidden`: a browser may have sent the request for
+    another site's page.
     """
     parts: ApiParts = request.app.state.parts
     caller = await run_in_threadpool(_who, request, parts)
-    if caller and request.method in CHANGING and _bearer_text(request) is None:
+    if caller and request.method in _CHANGING and _bearer_text(request) is None:
         await _check_origin(request)
     if caller is None:
-        peer = request.client.host if request.client else "socket"
-        _count(parts.strangers, peer, parts.clock(), request)
         raise Problem(
             "unauthenticated",
             "the request has no valid token",
             hint="Send `Authorization: Bearer TOKEN`; `distrain login` stores a token, and an "
             "operator creates one with `distrain serve token create`.",
         )
-    note = audit_note(request)
-    note.user, note.token_id = caller.user, caller.token_id
-    rates = parts.submits if request.method in CHANGING else parts.reads
-    _count(rates, caller.user, parts.clock(), request)
+    request.state.user = caller.user  # for the log of requests
     return caller
 
 
@@ -147,10 +144,21 @@ class ApiCall:
             raise not_found(f"job {job_id!r}")
         return job
 
-    def note(self, target: str, **details: Any) -> None:
-        """Set the target and the details of the row that this request adds to the audit log."""
-        note = audit_note(self.request)
-        note.target, note.details = target, details
+    def audit_entry(self, target: str, **details: Any) -> AuditEntry:
+        """Return the audit row of this request's change; `details` are JSON without secrets."""
+        action = self.request.scope["route"].name
+        return AuditEntry(self.caller.user, action, target, self.caller.token_id, details)
+
+    def audit(self, target: str, **details: Any) -> None:
+        """Write the audit row of a change that was made.
+
+        An error of the database is only logged, since the response must still be sent.
+        """
+        entry = self.audit_entry(target, **details)
+        try:
+            self.store.audit(entry)
+        except DistrainError as error:
+            _log.error("no audit row for %s of %s: %s", entry.action, target, error)
 
 
 async def _call(request: Request, caller: Caller) -> ApiCall:
@@ -158,24 +166,6 @@ async def _call(request: Request, caller: Caller) -> ApiCall:
 
 
 Call = Annotated[ApiCall, Depends(_call)]
-
-
-def _count(rates: RequestRates, caller: str, now_s: float, request: Request) -> None:
-    wait_s = rates.wait_s(caller, now_s)
-    if wait_s > 0:
-        audit_note(request).keep = False  # floods of requests must not fill the audit table too
-        raise Problem(
-            "rate",
-            f"more than {rates.per_s:g} such requests a second",
-            hint="Wait for the seconds in the header Retry-After.",
-            retry_after_s=wait_s,
-        )
-
-
-def audit_note(request: Request) -> AuditNote:
-    """Return the audit note of a changing request; for others, a note that is never written."""
-    found: AuditNote = getattr(request.state, "audit", None) or AuditNote()
-    return found
 
 
 PathId = Annotated[str, Path(description="The job's id.")]
@@ -273,7 +263,7 @@ def _of_token(parts: ApiParts, found: tuple[Token, Principal] | None) -> Princip
 
 def _of_proxy(request: Request, parts: ApiParts) -> Principal | None:
     sign_on = parts.settings.sign_on
-    if sign_on is None or not _is_proxy(request, parts.settings):
+    if sign_on is None or not _is_over_socket(request):
         return None
     user = request.headers.get(sign_on.user_header, "").strip()
     if not 0 < len(user) <= 128 or not user.isprintable():
@@ -282,15 +272,6 @@ def _of_proxy(request: Request, parts: ApiParts) -> Principal | None:
     return Principal(user, is_admin, parts.store.roles(user), frozenset(Scope), None)
 
 
-def _is_proxy(request: Request, settings: Settings) -> bool:
-    """Return True if a request came through the Unix socket, or with a proxy's certificate.
-
-    The settings list the names of these client certificates as `sign_on.proxy_names`.
-    """
+def _is_over_socket(request: Request) -> bool:
     server = request.scope.get("server") or ("", None)
-    socket = settings.listen.unix_socket
-    if socket is not None and request.client is None and server[1] is None:
-        return True
-    tls = request.scope.get("extensions", {}).get("tls") or {}
-    name = tls.get("client_cert_name")
-    return bool(settings.sign_on and name and name in settings.sign_on.proxy_names)
+    return request.client is None and server[1] is None

@@ -11,7 +11,7 @@ from distrain.jobs.api_answers import Problem as ProblemDocument
 from distrain.service.api.problems import CODES, MEDIA_TYPE, not_found
 from distrain.version import __version__
 
-_ALWAYS: Final = ("bad_request", "unauthenticated", "forbidden", "too_large", "rate", "unavailable")
+_ALWAYS: Final = ("bad_request", "unauthenticated", "forbidden", "too_large", "unavailable")
 _PROBLEM_REF: Final = {"$ref": "#/components/schemas/Problem"}
 
 LOCATION: Final = {
@@ -25,7 +25,7 @@ def answers(
     """Return a route's `responses=`: the problems with these codes, and `others`, by status.
 
     The problems of all routes are added; for `public` routes, which need no token, without
-    `unauthenticated`, `forbidden` and `rate`. `others` replaces problems of the same status.
+    `unauthenticated` and `forbidden`. `others` replaces problems of the same status.
     """
     kept = ("bad_request", "too_large", "unavailable") if public else _ALWAYS
     found: dict[int | str, dict[str, Any]] = {}

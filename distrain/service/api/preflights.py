@@ -47,8 +47,7 @@ def _scheduler_of(service: ApiParts, cluster: str) -> Iterator[SchedulerClient]:
     """
     with _turn(cluster):
         try:
-            launcher = make_launcher(cluster, service.settings, service.store.service_id)
-            address = launcher.find()
+            address = make_launcher(cluster, service.settings).find()
             if address is None:
                 raise _unavailable(cluster, "it is not running")
             tls, service_id = service.settings.clusters[cluster].tls, service.store.service_id

@@ -39,7 +39,7 @@ CODES: Final[Mapping[str, tuple[int, str]]] = {
     "range": (416, "The file does not have the requested bytes"),
     "bad_spec": (422, "The job spec cannot be used"),
     "quota": (429, "A quota is used up"),
-    "rate": (429, "Too many requests"),
+    "rate": (429, "Too many event streams are open"),
     "internal": (500, "The service failed"),
     "unavailable": (503, "The service cannot answer now"),
 }

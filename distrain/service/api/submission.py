@@ -51,7 +51,7 @@ def checked(
     judged = judge(settings, call.service.closed, cluster, request.project, request.spec)
     mistakes = [Mistake(where + m.pointer, m.detail) for m in judged.mistakes]
     tags = {**(judged.spec.tags if judged.spec else {}), **request.tags}
-    mistakes += tag_mistakes(tags if judged.spec else request.tags, settings.limits, "/tags")
+    mistakes += tag_mistakes(tags if judged.spec else request.tags, settings.limits)
     if judged.spec is None or mistakes:
         raise bad_spec(mistakes)
     spec = judged.spec

@@ -29,12 +29,15 @@ class KubernetesLauncher:
     def find(self) -> SchedulerAddress | None:
         return self._scheduler.find()
 
-    def start(self, num_workers: int | None = None) -> None:
-        wanted = max(self.min_workers, min(self.max_workers, num_workers or 1))
-        self._scale(lambda now: max(now, wanted))
+    def start(self) -> None:
+        """Do nothing: the scheduler always runs."""
 
     def stop(self) -> None:
         self.shrink()
+
+    def grow(self, num_workers: int) -> None:
+        wanted = max(self.min_workers, min(self.max_workers, num_workers))
+        self._scale(lambda now: max(now, wanted))
 
     def shrink(self) -> None:
         """Reduce the number of pods to `min_workers`."""

@@ -8,8 +8,8 @@ from distrain.errors import ClusterError
 from distrain.service.settings import ClusterProfile
 from distrain.workers.secrets import TOKEN_VARIABLE
 
-Phase = Literal["absent", "waiting", "starting", "running", "failed"]
-"""`waiting`: queued by another system, such as Slurm. `failed`: the last start failed."""
+Phase = Literal["absent", "starting", "running", "failed"]
+"""`failed`: the last start failed."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,8 @@ class Launcher(Protocol):
         it may not answer.
         """
 
-    def start(self, num_workers: int | None = None) -> None:
-        """Start the cluster, unless it runs or is starting; return before its scheduler answers.
-
-        `num_workers` replaces the profile's number of workers.
-        """
+    def start(self) -> None:
+        """Start the cluster, unless it runs or is starting; return before its scheduler answers."""
 
     def stop(self) -> None:
         """Stop the cluster, also while it is starting; do nothing if there is none."""
@@ -60,7 +57,7 @@ class Scalable(Launcher, Protocol):
     min_workers: int  # the number of workers of an idle cluster
     max_workers: int  # the largest number of workers
 
-    def start(self, num_workers: int | None = None) -> None:
+    def grow(self, num_workers: int) -> None:
         """Request at least `num_workers` workers, within the profile's bounds.
 
         Their number is never reduced.
@@ -119,7 +116,7 @@ class AddressLauncher:
                 "be readable by the service.",
             ) from error
 
-    def start(self, num_workers: int | None = None) -> None:
+    def start(self) -> None:
         """Do nothing: the cluster is started elsewhere."""
 
     def stop(self) -> None:

@@ -30,12 +30,12 @@ class LocalLauncher:
         started = self._running()
         return SchedulerAddress(started.url, started.token) if started and started.url else None
 
-    def start(self, num_workers: int | None = None) -> None:
+    def start(self) -> None:
         """Start the local cluster's process, unless it is running.
 
         If two services start it at once, the second process finds the folder locked and exits.
-        `num_workers` replaces the profile's number of workers. Raises `OutputError` if the folder
-        cannot be made, and `ClusterError` if the process cannot be started.
+        Raises `OutputError` if the folder cannot be made, and `ClusterError` if the process cannot
+        be started.
         """
         if self._running() or self._is_child_alive():
             return
@@ -43,8 +43,8 @@ class LocalLauncher:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         words = [sys.executable, "-P", "-m", "distrain.workers.serve_local", str(self._folder)]
         words += ["--device", self._profile.device]
-        wanted = num_workers or self._profile.num_workers
-        words += ["--workers", str(wanted)] if wanted else []
+        if self._profile.num_workers:
+            words += ["--workers", str(self._profile.num_workers)]
         try:
             made = os.open(self._folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             with open(made, "ab") as log:

@@ -57,7 +57,7 @@ def _shown(columns: Mapping[str, Any], *, is_silent: bool) -> dict[str, Any]:
 
 
 _AS_THEY_ARE = (
-    "rev", "name", "cluster", "intent", "attempt", "first_attempt", "resumes", "reason", "message",
+    "rev", "name", "cluster", "attempt", "first_attempt", "resumes", "reason", "message",
     "priority",
 )  # fmt: skip
 

@@ -18,7 +18,6 @@ from distrain.service.decisions.admission import admit, ranks_elsewhere, workers
 from distrain.service.decisions.cluster_state import ClusterNow, Memory
 from distrain.service.decisions.job_actions import (
     CANCEL,
-    MAX_SCHEDULER_LOSSES,
     HandOver,
     PutAgain,
     Write,
@@ -60,7 +59,6 @@ class Pass:
     quotas: Mapping[str, Quota] = field(default_factory=dict)  # by project
     min_ranks: Mapping[str, int] = field(default_factory=dict)  # as for `admit`
     starting: bool = False  # whether the cluster is being started
-    max_losses: int = MAX_SCHEDULER_LOSSES
     most_workers: int | None = None  # the largest number of workers, if the service sets it
     growth: str = ""  # why requested workers have not started
     # the result: how many workers the cluster should have; `None` if not computed
@@ -218,7 +216,7 @@ class Pass:
 
     def _decide(self, job: Job, cluster: ClusterNow) -> tuple[Any, ...]:
         seen = self.memory.sightings.get(job.id)
-        return reconcile(job, seen, cluster, self.now_s, self.max_losses)
+        return reconcile(job, seen, cluster, self.now_s)
 
     def _hand_over(self, job: Job, action: HandOver) -> None:
         try:

@@ -78,13 +78,12 @@ def reconcile(
     seen: SeenJob | None,
     cluster: ClusterNow,
     now_s: float,
-    max_losses: int = MAX_SCHEDULER_LOSSES,
 ) -> tuple[Action, ...]:
     """Return the actions for a job that has not ended.
 
     `seen` is the job as the scheduler's current process (`cluster.epoch`) reported it. It is `None`
     if the scheduler's complete answer, queried after the row's last command, did not have the job.
-    A job that schedulers have lost more than `max_losses` times fails.
+    A job that schedulers have lost more than `MAX_SCHEDULER_LOSSES` times fails.
     """
     if job.phase is Phase.FINAL:
         return ()
@@ -98,7 +97,7 @@ def reconcile(
             return (cancel("a later submission replaces it", seen.first_attempt),)
         seen = None
     if seen is None:
-        return _missing(job, cluster, now_s, max_losses)
+        return _missing(job, cluster, now_s)
     return _seen(job, seen, cluster, now_s)
 
 
@@ -190,7 +189,7 @@ def _cancel_of(job: Job) -> JobOrder:
     return cancel(job.cancel_why, job.first_attempt, job.cancel_grace_s)
 
 
-def _missing(job: Job, cluster: ClusterNow, now_s: float, max_losses: int) -> tuple[Action, ...]:
+def _missing(job: Job, cluster: ClusterNow, now_s: float) -> tuple[Action, ...]:
     assert cluster.epoch is not None
     same_epoch = job.epoch == cluster.epoch
     if job.intent is Intent.CANCEL:
@@ -203,7 +202,7 @@ def _missing(job: Job, cluster: ClusterNow, now_s: float, max_losses: int) -> tu
     # the one that crashes its scheduler.
     waited = job.phase is Phase.HANDED_OVER and job.state == JobState.PENDING
     losses = job.scheduler_losses + (not waited)
-    if losses > max_losses:
+    if losses > MAX_SCHEDULER_LOSSES:
         message = f"its scheduler was lost {losses} times while it had the job"
         return (Write(refused(job, Reason.COORDINATOR_LOST, message, now_s)),)
     return (HandOver(cluster.epoch, losses),)

@@ -5,7 +5,6 @@ from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
-from starlette.concurrency import run_in_threadpool
 
 from distrain.service.access.sessions import (
     COOKIE,
@@ -29,7 +28,7 @@ def login_form(request: Request, next: str = _HOME) -> HTMLResponse:
 
 
 @router.post("/login")
-async def login(  # async: `strangers` is not thread-safe
+def login(
     request: Request,
     service: Service,
     token: Annotated[str, Form()],
@@ -43,18 +42,13 @@ async def login(  # async: `strangers` is not thread-safe
     text = token.strip()
     found = None
     if is_token(text):
-        found = await run_in_threadpool(service.store.token_and_user, token_sha256(text))
+        found = service.store.token_and_user(token_sha256(text))
     now_s = service.now_s()
     if found is None or not found[0].is_good(now_s):
-        # Only bad tokens count: behind a proxy all peers have one address, and other people's
-        # tries must not lock users out.
-        peer = request.client.host if request.client else "socket"
-        if service.strangers.wait_s(peer, service.clock()) > 0:
-            return refuse("Too many attempts. Wait a moment.", 429)
         return refuse("This token is mistyped, revoked or expired.", 401)
     answer = RedirectResponse(_own_path(next), 303)
     public = service.settings.listen.public_url or ""
-    session = await run_in_threadpool(new_session, service.store, found[0].id, now_s)
+    session = new_session(service.store, found[0].id, now_s)
     answer.set_cookie(
         COOKIE,
         session,

@@ -1,13 +1,9 @@
-"""The API's server: runs uvicorn on one socket, and logs requests.
-
-It also gives the API the common names of clients' TLS certificates.
-"""
+"""The API's server: runs uvicorn on one socket, and logs requests."""
 
 import re
 import resource
 import secrets
 import socket
-import ssl
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,7 +12,6 @@ from typing import Any
 import structlog
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from distrain.errors import on_sigterm
 from distrain.service.api.app import make_app
@@ -69,9 +64,6 @@ def _options(settings: Settings) -> dict[str, Any]:
     tls = settings.listen.tls
     if tls.cert_file is not None:
         options |= {"ssl_certfile": str(tls.cert_file), "ssl_keyfile": str(tls.key_file)}
-    if tls.cert_file is not None and tls.ca_file is not None:
-        options |= {"ssl_ca_certs": str(tls.ca_file), "ssl_cert_reqs": ssl.CERT_REQUIRED}
-        options["http"] = CertificateNames
     return options
 
 
@@ -85,37 +77,6 @@ def take_all_descriptors() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-class CertificateNames(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen at run time
-    """Adds the common name of a client's certificate to the ASGI scope, since uvicorn does not."""
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        name = common_name(transport.get_extra_info("peercert"))
-        if name:
-            self.app: ASGIApp = _with_name(self.app, name)
-
-
-def common_name(certificate: Any) -> str | None:
-    """Return the common name of a certificate, as `ssl` parsed it; `None` if there is none.
-
-    >>> common_name({"subject": ((("commonName", "proxy"),),)})
-    'proxy'
-    """
-    for part in (certificate or {}).get("subject", ()):
-        for key, value in part:
-            if key == "commonName":
-                return str(value)
-    return None
-
-
-def _with_name(app: ASGIApp, name: str) -> ASGIApp:
-    async def with_name(scope: Scope, receive: Receive, send: Send) -> None:
-        extensions = {**(scope.get("extensions") or {}), "tls": {"client_cert_name": name}}
-        await app({**scope, "extensions": extensions}, receive, send)
-
-    return with_name
-
-
 HEADER = b"x-request-id"
 _GOOD_ID = re.compile(rb"[A-Za-z0-9._-]{8,64}")
 _QUIET = frozenset({"/livez", "/readyz", "/metrics"})
@@ -126,8 +87,8 @@ _log = structlog.stdlib.get_logger("distrain.service.requests")
 class RequestLog:
     """Gives each request an id, or keeps the caller's, and logs each response.
 
-    The log has the method, the path without the query, the status and the duration. Successful
-    requests of `_QUIET` paths are not logged.
+    The log has the method, the path without the query, the status, the duration, the caller and the
+    address. Successful requests of `_QUIET` paths are not logged.
     """
 
     def __init__(self, app: ASGIApp):
@@ -139,6 +100,7 @@ class RequestLog:
         given = dict(scope["headers"]).get(HEADER, b"")
         request_id = given if _GOOD_ID.fullmatch(given) else secrets.token_hex(8).encode()
         begun_s, status = time.monotonic(), 0
+        state = scope.setdefault("state", {})  # the API adds the user
 
         async def noted(message: Message) -> None:
             nonlocal status
@@ -158,4 +120,6 @@ class RequestLog:
                         path=scope["path"],
                         status=status,
                         duration_s=round(time.monotonic() - begun_s, 4),
+                        user=state.get("user", ""),
+                        address=(scope.get("client") or [""])[0],
                     )

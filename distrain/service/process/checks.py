@@ -48,7 +48,7 @@ def check_service(settings: Settings) -> list[Check]:
         checks.append(_run_root(name, settings.run_place(name)))
         checks += _roots(name, profile)
         checks.append(_cluster(name, profile, settings, service_id))
-        checks += _scaled(name, settings, service_id)
+        checks += _scaled(name, settings)
     return checks
 
 
@@ -157,7 +157,7 @@ def _roots(cluster: str, profile: ClusterProfile) -> Iterator[Check]:
 
     There is none if the cluster runs on this machine.
     """
-    if profile.allowed_roots or profile.traits.is_own_machine:
+    if profile.allowed_roots or profile.is_started:
         return
     yield Check(
         f"clusters.{cluster}.allowed_roots",
@@ -201,7 +201,7 @@ def _refuses(write: Callable[[], object]) -> bool:
 
 def _cluster(name: str, profile: ClusterProfile, settings: Settings, service_id: str) -> Check:
     label = f"clusters.{name}"
-    launcher = make_launcher(name, settings, service_id)
+    launcher = make_launcher(name, settings)
     try:
         found = launcher.find()
         if found is None:
@@ -214,8 +214,8 @@ def _cluster(name: str, profile: ClusterProfile, settings: Settings, service_id:
     return _asked(label, profile, found, service_id)
 
 
-def _scaled(name: str, settings: Settings, service_id: str) -> Iterator[Check]:
-    launcher, label = make_launcher(name, settings, service_id), f"clusters.{name}.kubernetes"
+def _scaled(name: str, settings: Settings) -> Iterator[Check]:
+    launcher, label = make_launcher(name, settings), f"clusters.{name}.kubernetes"
     if not isinstance(launcher, Scalable):
         return
     try:

@@ -58,7 +58,7 @@ def serve(
             with _reconciling(store, settings, server):
                 server.serve_on(bound)
             if stop_clusters:
-                end_clusters(settings, store.service_id)
+                end_clusters(settings)
     if settings.listen.unix_socket:
         settings.listen.unix_socket.unlink(missing_ok=True)
 
@@ -80,9 +80,9 @@ def _reconciling(store: Store, settings: Settings, server: ApiServer) -> Iterato
         reconciling.result()
 
 
-def end_clusters(settings: Settings, service_id: str) -> None:
+def end_clusters(settings: Settings) -> None:
     for name in settings.clusters:
-        make_launcher(name, settings, service_id).stop()
+        make_launcher(name, settings).stop()
 
 
 def api_alone(settings: Settings, on_ready: Callable[[str], None]) -> None:

@@ -63,7 +63,7 @@ class Scaling:
         if wanted <= self._asked and now_s < self._grow_again_s:
             return
         self._asked, self._grow_again_s = wanted, now_s + ASK_AGAIN_S
-        self._launcher.start(wanted)
+        self._launcher.grow(wanted)
         self.words = self._launcher.state().detail
 
     def _shrink(self, now_s: float) -> None:
@@ -154,16 +154,16 @@ class Contact:
     def _look_at_launcher(self, is_needed: bool) -> None:
         now_s = self._clock()
         recent = self._started_s is not None and now_s - self._started_s < START_EVERY_S
-        if is_needed and not recent and self._profile.traits.is_started:
+        if is_needed and not recent:
             self._started_s = now_s
-            self._launcher.start(self._profile.num_workers)
+            self._launcher.start()
         state = self._launcher.state()
-        self.starting = state.phase in ("waiting", "starting")
+        self.starting = state.phase == "starting"
         self.trouble = state.detail or f"it is {state.phase}"
 
     def _is_idle_too_long(self, is_needed: bool) -> bool:
         most_s = self._profile.idle_stop_s
-        if is_needed or most_s is None or not self._profile.traits.is_started:
+        if is_needed or most_s is None or not self._profile.is_started:
             self._idle_since_s = None
             return False
         if self._idle_since_s is None:

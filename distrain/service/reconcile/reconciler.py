@@ -94,7 +94,7 @@ class Reconciler:
     ):
         self._settings, self._store = settings, store
         folders = folders or RunFolders(settings, store.service_id)
-        launcher = launcher or (lambda name: make_launcher(name, settings, store.service_id))
+        launcher = launcher or (lambda name: make_launcher(name, settings))
         self.loops = {
             name: ClusterLoop(
                 name,

@@ -1,4 +1,4 @@
-"""The audit log: the changes that users made or tried to make."""
+"""The audit log: the changes that users made."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -15,12 +15,11 @@ _PUT = insert(_audit).inline()  # no caller uses the id of a new row
 
 @dataclass(frozen=True)
 class AuditEntry:
-    """A change that a user made or tried: an audit row without its id and time."""
+    """A change that a user made: an audit row without its id and time."""
 
     user: str
     action: str
     target: str
-    outcome: str  # `ok`, or `refused` and the HTTP status
     token_id: str | None = None  # the user's token
     details: Mapping[str, Any] = field(default_factory=dict)  # JSON values without secrets
 
@@ -29,8 +28,7 @@ AUDITED = tuple(field.name for field in fields(AuditEntry))
 
 
 def audit_row(entry: AuditEntry) -> dict[str, Any]:
-    target = entry.target.replace("\0", "%00")[:256]  # PostgreSQL has no texts with NUL
-    return vars(entry) | {"target": target, "details": dict(entry.details)}
+    return vars(entry) | {"details": dict(entry.details)}
 
 
 def put_audit_entry(connection: Connection, audit_entry: AuditEntry, now_s: float) -> None:

@@ -199,7 +199,6 @@ audit = Table(
     Column("token_id", String(16)),
     Column("action", String(64), nullable=False),
     Column("target", String(256), nullable=False),
-    Column("outcome", String(16), nullable=False),
     Column("details", JSON, nullable=False),
     sqlite_autoincrement=True,
 )

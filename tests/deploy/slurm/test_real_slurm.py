@@ -1,4 +1,4 @@
-"""The sbatch template and the service's profile `slurm` on a real Slurm, with two nodes."""
+"""The template of a cluster, and the service that uses it, on a real Slurm with two nodes."""
 
 import json
 import sys
@@ -17,6 +17,7 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).parents[3]
+TEMPLATE = ROOT / "deploy" / "slurm" / "cluster.sbatch"
 LONG_S = 300.0
 
 
@@ -55,30 +56,27 @@ def test_each_task_of_a_node_takes_a_gpu_of_its_own(slurm):
         slurm.run(*words, "--ntasks-per-node=3", *python)
 
 
-@pytest.fixture
-def here(slurm, monkeypatch, no_jobs_left):
-    """This process finds Slurm as the service does."""
-    for name in ("SLURM_CONF", "PYTHONPATH"):
-        monkeypatch.setenv(name, slurm.environment[name])
-    return slurm
-
-
-def profile_in(folder, **more):
-    return {"kind": "slurm", "run_root": str(folder / "shared"), "device": "cpu", **more}
-
-
-def test_the_service_starts_a_cluster_trains_and_releases_it(here, prepared, tmp_path):
-    options = {"nodes": "2", "gpus-per-node": "2", "time": "30"}
-    profile = profile_in(tmp_path, num_workers=2, idle_stop_s=1.0, slurm=options)
+def test_the_service_trains_on_a_cluster_of_the_template(slurm, no_jobs_left, prepared, tmp_path):
+    folder = tmp_path / "cluster"
+    options = ["--nodes=2", "--ntasks-per-node=1", "--gpus-per-node=1", "--cpus-per-task=1"]
+    words = [*options, "--mem=1000", f"--output={tmp_path}/log", TEMPLATE, folder]
+    number = slurm.run("sbatch", "--parsable", *words)
+    until((folder / "url").exists, lambda: (tmp_path / "log").read_text(), LONG_S)
+    profile = {"token_file": str(folder / "token"), "run_root": str(tmp_path / "shared")}
     config = tmp_path / "serve.yaml"
     config.write_text(json.dumps({"clusters": {"gpu": profile}}))
-    with serving(tmp_path / "data", "--config", str(config)) as serve, serve.client() as client:
-        body = {"spec": small_document(prepared)}
-        answer = client.put("/v1/jobs/one", json=body)
+    url = {"DISTRAIN_SERVE_CLUSTERS__GPU__URL": (folder / "url").read_text()}
+    data = tmp_path / "data"
+    with (
+        serving(data, "--config", str(config), environment=url) as serve,
+        serve.client() as client,
+    ):
+        answer = client.put("/v1/jobs/one", json={"spec": small_document(prepared)})
         assert answer.status_code == 201, answer.text
         place = f"/v1/jobs/{answer.json()['id']}"
         until(
             lambda: client.get(place).json()["state"] in ("succeeded", "failed"), "its end", LONG_S
         )
         assert client.get(place).json()["state"] == "succeeded", client.get(place).text
-        until(lambda: not here.run("squeue", "--noheader"), "the idle cluster is released", LONG_S)
+    slurm.run("scancel", "--signal=USR1", number)
+    slurm.wait_for(number, "COMPLETED")

@@ -13,7 +13,6 @@ from distrain.jobs.spec.paths import PATHS
 from distrain.service.access.policy import has_credentials, path_problem, with_settings
 from distrain.service.access.rules import RULES, Action, may
 from distrain.service.access.sessions import is_token, make_token
-from distrain.service.api.guards import RequestRates
 from distrain.service.values import Principal, Role, Scope
 
 SEGMENT = st.sampled_from(["a", "b", "..", ".", "", "%2e%2e", "*", "{a,..}", "..x", "data", "~"])
@@ -168,17 +167,6 @@ def test_an_empty_role_may_nothing_and_admins_all():
         assert not may(none, action)
     assert set(RULES) == set(Action)
     assert not may(Principal("a", roles={"ads": Role.OPERATOR}), Action.CANCEL_JOB, "web", "a")
-
-
-def test_a_bucket_holds_two_seconds_worth():
-    rates = RequestRates(2.0)
-    assert [rates.wait_s("a", 0.0) for _ in range(5)] == [0, 0, 0, 0, 0.5]
-    assert rates.wait_s("b", 0.0) == 0
-    assert rates.wait_s("a", 0.5) == 0
-    assert rates.wait_s("a", 0.5) > 0
-    for number in range(20_000):
-        rates.wait_s(str(number), 1.0)
-    assert len(rates._left) == 10_000
 
 
 def test_settings_by_path_leave_the_document_alone():

@@ -1,4 +1,4 @@
-"""Who is let in: tokens, sessions, proxies, and how often."""
+"""Who is let in: tokens, sessions and proxies."""
 
 import json
 
@@ -6,6 +6,7 @@ import pytest
 from api_world import SPEC, World, api_world
 from starlette.testclient import TestClient
 
+from distrain.errors import Unavailable
 from distrain.service.access.sessions import (
     COOKIE,
     csrf_token,
@@ -109,7 +110,7 @@ def test_a_session_needs_a_csrf_token_for_changes(world: World):
 
 
 def test_a_proxys_header_counts_over_its_own_socket_alone(tmp_path):
-    settings = {"sign_on": SignOn(proxy_names=("proxy",)), "listen": Listen(unix_socket=tmp_path)}
+    settings = {"sign_on": SignOn(), "listen": Listen(unix_socket=tmp_path)}
     with api_world(tmp_path, **settings) as world:
         headers = {"X-Forwarded-User": "alice"}
         assert world.client.get("/v1/me", headers=headers).status_code == 401
@@ -128,25 +129,6 @@ def test_a_proxys_header_counts_over_its_own_socket_alone(tmp_path):
             sent = through("POST", client=None, server=(str(tmp_path), None))
             assert sent.status_code == 403, origin
         assert through(client=None).status_code == 401  # a TCP port whose peer is not known
-        named = {"tls": {"client_cert_name": "proxy"}}
-        assert through(extensions=named).json()["user"] == "alice"
-        assert through(extensions={"tls": {"client_cert_name": "other"}}).status_code == 401
-
-
-def test_callers_that_ask_too_often_wait(tmp_path):
-    with api_world(tmp_path, limits=Limits(submits_per_s=1, reads_per_s=2)) as world:
-        world.app.state.parts.clock = lambda: 100.0
-        submits = [world.ask("alice", "PUT", "/v1/jobs/one", {}).status_code for _ in range(3)]
-        assert submits == [400, 400, 429]
-        reads = [world.ask("alice", "GET", "/v1/me") for _ in range(5)]
-        assert [answer.status_code for answer in reads] == [200] * 4 + [429]
-        assert reads[-1].json()["code"] == "rate"
-        assert reads[-1].headers["Retry-After"] == "1"
-        assert world.ask("bob", "GET", "/v1/me").status_code == 200
-        world.app.state.parts.clock = lambda: 101.0
-        assert world.ask("alice", "GET", "/v1/me").status_code == 200
-        strangers = {world.client.get("/v1/me").status_code for _ in range(25)}
-        assert strangers == {401, 429}
 
 
 def test_quotas_answer_429(world: World):
@@ -161,38 +143,35 @@ def test_quotas_answer_429(world: World):
     assert seen["usage"] == {"ranks": 0, "queued": 1}
 
 
-def test_changes_are_audited_allowed_or_refused(world: World):
+def test_changes_that_are_made_are_audited(world: World):
     job = world.submit("alice", priority=1)
-    world.ask("viewer", "POST", f"/v1/jobs/{job['id']}/cancel")
-    world.ask("stranger", "DELETE", f"/v1/jobs/{job['id']}")
+    path = f"/v1/jobs/{job['id']}"
+    world.ask("viewer", "POST", f"{path}/cancel")
+    world.ask("stranger", "DELETE", path)
     world.client.put("/v1/jobs/one", json={"spec": {}})
     world.ask("alice", "POST", "/v1/jobs:validate", {"spec": SPEC, "project": "ads"})
     world.ask("alice", "GET", "/v1/jobs")
+    world.ask("alice", "PATCH", path, {"priority": 2})
+    world.ask("alice", "POST", f"{path}/cancel")
+    world.ask("alice", "POST", f"{path}/cancel")  # it has ended
+    world.ask("alice", "DELETE", path)
     rows = world.ask("admin", "GET", "/v1/audit?limit=4").json()
-    found = [(row["user"], row["action"], row["outcome"]) for row in rows["rows"]]
-    assert found == [
-        ("", "submit", "refused 401"),
-        ("stranger", "delete_job", "refused 404"),
-        ("viewer", "cancel", "refused 403"),
-        ("alice", "submit", "ok"),
-    ]
-    assert rows["rows"][3]["target"] == job["id"]
+    found = [(row["user"], row["action"], row["target"]) for row in rows["rows"]]
+    actions = ("delete_job", "cancel", "change_job", "submit")
+    assert found == [("alice", action, job["id"]) for action in actions]
+    assert rows["rows"][2]["details"] == {"priority": 2}
+    assert rows["rows"][3]["details"] == {"project": "ads", "cluster": job["cluster"]}
     older = world.ask("admin", "GET", f"/v1/audit?limit=4&before={rows['next_before']}").json()
     assert all(row["id"] < rows["next_before"] for row in older["rows"])
 
 
-def test_refused_changes_do_not_fill_the_audit(tmp_path):
-    with api_world(tmp_path) as world:
-        for _ in range(60):
-            # Too many from one address are turned away before they are looked at.
-            assert world.client.put("/v1/jobs/one", json={"spec": {}}).status_code in (401, 429)
-            assert world.ask("viewer", "POST", "/v1/jobs/none/cancel").status_code == 404
-        world.submit("alice")
-        rows = world.ask("admin", "GET", "/v1/audit?limit=200").json()["rows"]
-        users = [row["user"] for row in rows]
-        assert 20 <= users.count("") <= 25
-        assert 20 <= users.count("viewer") <= 25
-        assert users.count("alice") == 1
+def test_a_change_whose_audit_fails_is_still_answered(world: World, monkeypatch):
+    def fails(entry):
+        raise Unavailable("the disk is full")
+
+    job = world.submit("alice")
+    monkeypatch.setattr(world.store, "audit", fails)
+    assert world.ask("alice", "POST", f"/v1/jobs/{job['id']}/cancel").status_code == 202
 
 
 def test_pages_follow_each_other_and_bad_cursors_are_refused(world: World):
@@ -211,7 +190,7 @@ def test_pages_follow_each_other_and_bad_cursors_are_refused(world: World):
 
 
 def test_a_user_holds_so_many_tokens(tmp_path):
-    with api_world(tmp_path, limits=Limits(submits_per_s=1e6, reads_per_s=1e6, tokens=3)) as world:
+    with api_world(tmp_path, limits=Limits(tokens=3)) as world:
         made = [world.ask("alice", "POST", "/v1/tokens", {}) for _ in range(3)]
         assert [answer.status_code for answer in made] == [201, 201, 429]
         assert world.ask("admin", "POST", "/v1/tokens", {"user": "alice"}).status_code == 201

@@ -43,15 +43,15 @@ def test_the_workload_grows_to_what_is_wanted_within_the_bounds_and_never_shrink
     launcher, workers = launcher_of(kube, tmp_path, min_workers=1), kube.workers()
     assert isinstance(launcher, Scalable)
     seen = []
-    for wanted in (3, 2, 3, 100, None):
-        launcher.start(wanted)
+    for wanted in (3, 2, 3, 100, 0):
+        launcher.grow(wanted)
         seen.append(workers.replicas)
     assert seen == [3, 3, 3, 8, 8]
     assert [method for method, _, _ in kube.asked].count("PATCH") == 2
     launcher.shrink()
     assert workers.replicas == 1
     workers.replicas = 20  # by hand, beyond the bounds: ranks may be there
-    launcher.start(2)
+    launcher.grow(2)
     assert workers.replicas == 20
 
 
@@ -68,7 +68,7 @@ def test_any_workload_with_a_scale(kube, tmp_path, named, group, plural):
     workload = kube.workers(group, plural)
     kube.rules = [(verb, group, f"{plural}/scale") for verb in ("get", "patch")]
     launcher = launcher_of(kube, tmp_path, workload=named)
-    launcher.start(4)
+    launcher.grow(4)
     assert workload.replicas == 4
     assert launcher.state().detail == f"4 of 4 workers of {named} are there"
     launcher.stop()
@@ -83,7 +83,7 @@ def test_a_change_of_others_is_not_undone(kube, tmp_path):
 
     kube.faults.extend([None, by_another])
     with pytest.raises(KubeRefused) as refused:
-        launcher.start(4)
+        launcher.grow(4)
     assert (refused.value.status, workers.replicas) == (409, 6)
 
 
@@ -91,25 +91,25 @@ def test_a_server_that_does_not_answer_is_told(kube, tmp_path):
     for fault, kind in ((503, KubeRefused), ("close", ClusterError)):
         kube.faults.append(fault)
         with pytest.raises(ClusterError) as failed:
-            launcher_of(kube, tmp_path).start(4)
+            launcher_of(kube, tmp_path).grow(4)
         assert type(failed.value) is kind
         assert failed.value.hint
-    launcher_of(kube, tmp_path).start(4)
+    launcher_of(kube, tmp_path).grow(4)
     assert kube.workers().replicas == 4
 
 
 def test_the_token_is_read_again_when_it_has_changed(kube, tmp_path):
     launcher = launcher_of(kube, tmp_path)
-    launcher.start(1)
+    launcher.grow(1)
     kube.rotate()
-    launcher.start(2)
+    launcher.grow(2)
     assert kube.workers().replicas == 2
 
 
 def test_what_a_person_must_mend_is_named(kube, tmp_path, wording):
     def refused(**section):
         with pytest.raises(KubeRefused) as caught:
-            launcher_of(kube, tmp_path, **section).start(4)
+            launcher_of(kube, tmp_path, **section).grow(4)
         wording(caught.value, port=str(kube.port))
         assert caught.value.exit_code == 69
         again = pickle.loads(pickle.dumps(caught.value))
@@ -138,7 +138,7 @@ def outside(kube, tmp_path, certificate, **changes):
 
 def test_an_api_that_is_named(kube, tmp_path, certificate, monkeypatch):
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST")
-    outside(kube, tmp_path, certificate).start(2)
+    outside(kube, tmp_path, certificate).grow(2)
     assert kube.workers().replicas == 2
     with pytest.raises(ClusterError) as failed:
         launcher_of(kube, tmp_path).state()

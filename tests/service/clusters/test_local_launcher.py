@@ -26,7 +26,7 @@ PROFILE = {"kind": "local", "num_workers": 1, "device": "cpu"}
 
 def launcher_in(folder, **profile):
     settings = Settings(data_dir=folder, clusters={"here": {**PROFILE, **profile}})
-    return make_launcher("here", settings, "0123456789abcdef")
+    return make_launcher("here", settings)
 
 
 def processes_of(folder: Path) -> list[int]:
@@ -140,7 +140,7 @@ def test_an_address_takes_its_token_from_the_file_as_it_is(tmp_path):
     token = tmp_path / "token"
     token.write_text("first\n")
     profile = {"url": "http://h:1", "token_file": str(token)}
-    launcher = make_launcher("a", Settings(clusters={"a": profile}), "0" * 16)
+    launcher = make_launcher("a", Settings(clusters={"a": profile}))
     assert launcher.find() == SchedulerAddress("http://h:1", "first")
     token.write_text("second")
     assert launcher.find().token == "second"

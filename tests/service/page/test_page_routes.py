@@ -2,7 +2,6 @@
 
 import html
 import re
-import threading
 
 import httpx2
 import pytest
@@ -11,7 +10,6 @@ from page_world import page_world
 from service_store import submitted
 
 from distrain.service.access.sessions import COOKIE
-from distrain.service.api.guards import RequestRates
 from distrain.service.store.listing import JobFilter
 from distrain.service.values import Attempt, Scope
 
@@ -320,29 +318,6 @@ def test_a_session_ends_with_its_logout(site):
         assert browser.get("/v1/me").status_code == 200  # a new session, and the token, hold
     bearer = {"Authorization": f"Bearer {form['token']}"}
     assert httpx2.get(f"{site.url}/v1/me", headers=bearer).status_code == 200
-
-
-def test_strangers_do_not_keep_users_from_logging_in(site, monkeypatch):
-    # Behind a proxy all have one address.
-    monkeypatch.setattr(site.world.app.state.parts, "strangers", RequestRates(0.001))
-    for status in (401, 429, 429):
-        answer = httpx2.post(f"{site.url}/login", data={"token": "dtr_wrong"})
-        assert answer.status_code == status
-    token = site.world.tokens["alice"]
-    assert httpx2.post(f"{site.url}/login", data={"token": token}).status_code == 303
-
-
-def test_one_thread_counts_all_requests_of_strangers(site, monkeypatch):
-    class Noting(RequestRates):
-        def wait_s(self, caller, now_s):
-            threads.add(threading.get_ident())
-            return super().wait_s(caller, now_s)
-
-    threads: set[int] = set()
-    monkeypatch.setattr(site.world.app.state.parts, "strangers", Noting(1000))
-    assert httpx2.get(f"{site.url}/v1/me").status_code == 401
-    assert httpx2.post(f"{site.url}/login", data={"token": "dtr_wrong"}).status_code == 401
-    assert len(threads) == 1
 
 
 def test_no_answer_leads_to_the_host_that_a_header_names(site):

@@ -24,10 +24,7 @@ SPEC = {
 
 def config_in(folder, url, run_root):
     file = folder / "serve.yaml"
-    file.write_text(
-        f"clusters: {{scheduler: {{url: '{url}', run_root: '{run_root}'}}}}\n"
-        "limits: {submits_per_s: 1000, reads_per_s: 1000}\n"
-    )
+    file.write_text(f"clusters: {{scheduler: {{url: '{url}', run_root: '{run_root}'}}}}\n")
     return ["--config", str(file)]
 
 

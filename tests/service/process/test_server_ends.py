@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from api_world import served
 from event_streams import stream_of
-from live_service import FAST, LiveService
+from live_service import LiveService
 from service_store import UNLIMITED
 from waiting import until
 
 from distrain.service.api.streams import server_sent_events as live
 from distrain.service.process.api_server import ApiServer
-from distrain.service.settings import Settings
+from distrain.service.settings import Limits, Settings
 from distrain.service.store.store import migrate, open_store
 from distrain.service.values import Role
 
@@ -25,8 +25,7 @@ pytestmark = pytest.mark.slow
 @contextmanager
 def process_of(folder: Path) -> Iterator[LiveService]:
     """The API as its process serves it, in a thread."""
-    limits = FAST.model_copy(update={"streams_per_token": 100})
-    settings = Settings(data_dir=folder / "data", limits=limits)
+    settings = Settings(data_dir=folder / "data", limits=Limits(streams_per_token=100))
     migrate(settings)
     with open_store(settings) as store:
         store.put_project("default", UNLIMITED)

@@ -25,11 +25,11 @@ class Place:
 
     def __init__(self, least=0, most=8):
         self.min_workers, self.max_workers = least, most
-        self.replicas, self.starts, self.shrinks, self.trouble = 0, [], 0, ""
+        self.replicas, self.grown, self.shrinks, self.trouble = 0, [], 0, ""
         self.now_s = 1000.0
 
-    def start(self, num_workers=None):
-        self.starts.append(num_workers)
+    def grow(self, num_workers):
+        self.grown.append(num_workers)
         if self.trouble:
             raise ClusterError(self.trouble)
         self.replicas = max(self.replicas, num_workers)
@@ -50,14 +50,14 @@ def test_workers_are_asked_for_once_and_again_when_they_do_not_come():
     scaling = place.scaling()
     for wanted, there in ((2, 0), (2, 0), (4, 1), (4, 4), (4, 4)):
         scaling.look(wanted, there=there, in_use=0)
-    assert (place.starts, scaling.words) == ([2, 4], "")
+    assert (place.grown, scaling.words) == ([2, 4], "")
     scaling.look(4, there=3, in_use=3)
     place.now_s += ASK_AGAIN_S
     scaling.look(4, there=3, in_use=3)
-    assert (place.starts, scaling.words) == ([2, 4, 4], "4 wanted")
+    assert (place.grown, scaling.words) == ([2, 4, 4], "4 wanted")
     few = Place(least=2)
     few.scaling().look(0, there=0, in_use=0)
-    assert few.starts == [2], "the least workers are there from the start"
+    assert few.grown == [2], "the least workers are there from the start"
 
 
 def test_trouble_is_told_and_not_repeated_with_every_look():
@@ -66,7 +66,7 @@ def test_trouble_is_told_and_not_repeated_with_every_look():
     scaling = place.scaling()
     for _ in range(3):
         scaling.look(2, there=0, in_use=0)
-    assert (place.starts, scaling.words) == ([2], "forbidden")
+    assert (place.grown, scaling.words) == ([2], "forbidden")
     place.trouble = ""
     place.now_s += ASK_AGAIN_S
     scaling.look(2, there=0, in_use=0)
@@ -85,9 +85,9 @@ def test_workers_go_only_when_all_have_been_idle_for_long():
     place.now_s += 60
     scaling.look(0, there=4, in_use=0)
     assert (place.shrinks, place.replicas) == (1, 1)
-    place.starts.clear()
+    place.grown.clear()
     scaling.look(3, there=1, in_use=0)
-    assert place.starts == [3]
+    assert place.grown == [3]
 
 
 def test_workers_that_came_otherwise_are_told_to_go_again_and_without_a_limit_all_stay():

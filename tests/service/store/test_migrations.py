@@ -8,6 +8,7 @@ from service_store import new_store
 from sqlalchemy import BigInteger, Boolean, Column, String, text
 
 from distrain.service.access.sessions import new_token
+from distrain.service.store.auditing import AuditEntry
 from distrain.service.store.engine import Database, database_url
 from distrain.service.store.errors import SchemaDiffers
 from distrain.service.store.store import migrate, open_store
@@ -46,6 +47,8 @@ def _as_of_0_2_0(connection):
     operations.add_column("projects", declared)
     operations.drop_column("specs", "request_sha256")
     operations.drop_table("sessions")
+    outcome = Column("outcome", String(16), nullable=False, server_default="ok")
+    operations.add_column("audit", outcome)
     connection.execute(text("UPDATE alembic_version SET version_num = '0002'"))
 
 
@@ -67,14 +70,19 @@ def test_steps_lead_to_the_tables_of_the_code(settings):
         db.close()
 
 
-def test_an_upgrade_keeps_tokens(settings):
+def test_an_upgrade_keeps_tokens_and_the_audit_of_changes(settings):
     with new_store(settings) as store:
         token, _ = new_token(store, "alice", label="laptop")
+        store.audit(AuditEntry("alice", "cancel", "made"))
+        store.audit(AuditEntry("alice", "cancel", "rejected"))
         with store.db.write() as connection:
             _as_of_0_2_0(connection)
+            rejected = "UPDATE audit SET outcome = 'refused 404' WHERE target = 'rejected'"
+            connection.execute(text(rejected))
     migrate(settings)
     with open_store(settings) as store:
         assert store.tokens("alice") == [token]
+        assert [row.target for row in store.audit_rows(None, 10)] == ["made"]
 
 
 def test_a_second_migration_changes_nothing(settings):

@@ -56,7 +56,7 @@ def test_jobs_go_with_all_that_is_theirs_but_for_their_ids(store):
 
 
 def test_the_audit_goes_by_age(store):
-    store.audit(AuditEntry("alice", "a", "t", "ok"))
+    store.audit(AuditEntry("alice", "a", "t"))
     assert store.prune(KEEP) == {"jobs": 0, "events": 0, "audit": 0}
     _age(store, tables.audit.c.at_s, 401)
     assert store.prune(Retention(audit_days=0))["audit"] == 0

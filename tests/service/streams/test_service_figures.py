@@ -1,19 +1,14 @@
-"""What `/metrics` of a service tells: stable names, right values, and no wait for what hangs."""
+"""What `/metrics` of a service tells: stable names and right values."""
 
 import math
-import os
-import threading
 import time
 from pathlib import Path
 
 import httpx2
-import pytest
 from live_service import live_service
 from made_certificates import write_certificate
 from prometheus_names import SERVICE_NAMES, Samples, samples_of
-from waiting import until
 
-from distrain.service.api.streams.readiness import Places
 from distrain.service.settings import ClusterProfile, Listen, TlsFiles
 from distrain.workers.certificates import ends_s
 
@@ -58,39 +53,7 @@ def test_names_and_values(tmp_path: Path) -> None:
         assert found["distrain_service_certificate_end_timestamp_seconds"] == {
             ("listen.tls.cert_file",): end_s, ("clusters.far.tls.cert_file",): end_s
         }  # fmt: skip
-        places = {("data_dir",), ("clusters.far.run_root",), ("clusters.new.run_root",)}
-        assert set(found["distrain_service_storage_up"]) == places
-        told = os.statvfs(tmp_path)
-        size_bytes = found["distrain_service_storage_size_bytes"]["data_dir",]
-        assert size_bytes == told.f_blocks * told.f_frsize
-        assert 0 < found["distrain_service_storage_free_bytes"]["data_dir",] <= size_bytes
         assert set(found) == set(SERVICE_NAMES)
-
-
-def test_a_filesystem_that_hangs_holds_up_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    released, asked, real = threading.Event(), [], os.statvfs
-
-    def statvfs(path: Path) -> os.statvfs_result:
-        if path.name == "hangs":
-            asked.append(path)
-            released.wait(60)
-        return real(path)
-
-    monkeypatch.setattr(os, "statvfs", statvfs)
-    (tmp_path / "hangs").mkdir()
-    places = Places({"a": tmp_path / "not" / "yet", "b": tmp_path / "hangs"})
-    try:
-        for _ in range(3):
-            disk_spaces = places.disk_spaces(timeout_s=0.05)
-            assert disk_spaces["b"] is None
-        assert len(asked) == 1, "a thread for each scrape"
-    finally:
-        released.set()
-    disk_spaces = places.disk_spaces(timeout_s=60)
-    assert disk_spaces["a"] is not None
-    until(lambda: places.disk_spaces(timeout_s=60)["b"])
 
 
 def test_the_end_of_certificates(tmp_path: Path) -> None:

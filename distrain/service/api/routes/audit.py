@@ -1,4 +1,4 @@
-"""`/v1/audit`: the changes that users made, and the rejected changes; for admins."""
+"""`/v1/audit`: the changes that users made; for admins."""
 
 from typing import Annotated, Any
 
@@ -15,15 +15,14 @@ router = APIRouter(tags=["people"])
 
 
 class AuditRow(Answer):
-    """A change that a user made, or that was rejected."""
+    """A change that a user made."""
 
     id: int
     at: Time
-    user: str = Field(description="The caller; empty if the request had no valid token.")
+    user: str = Field(description="The caller; `os:USER` for a command on the service's machine.")
     token_id: str | None = Field(description="The caller's token; null without one.")
     action: str = Field(description="The operation, such as `submit` or `cancel`.")
-    target: str = Field(description="The job, project or token; otherwise the path.")
-    outcome: str = Field(description="`ok`, or `refused` and the status.")
+    target: str = Field(description="The job, project or token.")
     details: dict[str, Any]
 
 
@@ -46,7 +45,7 @@ def list_audit(
         int, Query(ge=1, le=200, description="The maximum number of rows in a page.")
     ] = 100,
 ) -> AuditPage:
-    """List changes that users made, and changes that were rejected, newest first; for admins."""
+    """List changes that users made, newest first; for admins."""
     call.allow(Action.SEE_AUDIT)
     found = call.store.audit_rows(before, limit + 1)
     rows = [answer_of(AuditRow, row, at=utc(row.at_s)) for row in found[:limit]]

@@ -47,7 +47,7 @@ LastEventId = Annotated[
 @router.get(
     "/v1/jobs/{job_id}/events",
     response_class=Response,
-    responses=answers("not_found", others={200: _ANSWER}),
+    responses=answers("not_found", "rate", others={200: _ANSWER}),
 )
 async def job_events(
     job: VisibleJob, call: Call, after: After = None, last_event_id: LastEventId = None
@@ -62,7 +62,9 @@ async def job_events(
     return _stream(call, job.id, after if last_event_id is None else last_event_id)
 
 
-@router.get("/v1/events", response_class=Response, responses=answers(others={200: _ANSWER_OF_ALL}))
+@router.get(
+    "/v1/events", response_class=Response, responses=answers("rate", others={200: _ANSWER_OF_ALL})
+)
 async def events(call: Call, after: After = None, last_event_id: LastEventId = None) -> Response:
     """Stream the events of all jobs that the caller may see, from a cursor or from now on.
 

@@ -14,7 +14,7 @@ from distrain.jobs.addresses import is_loopback
 from distrain.jobs.api_answers import Answer
 from distrain.service.api.dependencies import ApiParts, Service, caller_now
 from distrain.service.api.openapi import answers
-from distrain.service.api.streams.figures import of_database, of_health, of_places
+from distrain.service.api.streams.figures import of_certificates, of_database, of_health
 from distrain.service.api.streams.readiness import DATABASE_S, reconcile_trouble
 from distrain.service.api.streams.stream_state import ApiStreams, streams_of
 from distrain.service.bounded_calls import NoAnswer
@@ -66,8 +66,7 @@ async def metrics(request: Request, service: Service) -> Response:
         figures = await to_thread(streams.look.result, look, DATABASE_S)
     except (NoAnswer, DistrainError):
         figures = of_health(is_up=False, is_ready=False)
-    disk_spaces = await run_in_threadpool(streams.places.disk_spaces)
-    now = [*figures, *of_places(disk_spaces, streams.certificate_ends_s)]
+    now = [*figures, of_certificates(streams.certificate_ends_s)]
     text = streams.metrics.text(now, sum(streams.open.values()))
     return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 

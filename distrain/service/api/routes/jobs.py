@@ -21,7 +21,6 @@ from distrain.service.api.dependencies import (
     PathId,
     Service,
     VisibleJob,
-    audit_note,
 )
 from distrain.service.api.openapi import answers, as_json
 from distrain.service.api.problems import Problem
@@ -112,15 +111,15 @@ def change_job(job_id: PathId, body: JobChangeRequest, call: Call) -> JobAnswer:
         check_priority(call, job.project, job.cluster, quota, body.priority)
 
     def check_tags(new: Mapping[str, str], old: Mapping[str, str]) -> None:
-        if mistakes := tag_mistakes(new, call.service.settings.limits, "/tags", old):
+        if mistakes := tag_mistakes(new, call.service.settings.limits, old):
             raise bad_spec(mistakes)
 
-    audit_note(call.request).details = body.model_dump(include={"priority"})
     try:
         job = call.store.change(job.id, body.priority, body.tags or {}, check_tags)
     except WrongState as error:
         code = "final" if job.phase is Phase.FINAL else "conflict"
         raise Problem(code, error.message, hint=error.hint) from error
+    call.audit(job.id, priority=body.priority)
     return _shown(call.service, job)
 
 
@@ -146,6 +145,8 @@ def cancel(
     how = body or CancelRequest()
     was_final = job.phase is Phase.FINAL
     job = call.store.cancel(job.id, how.why, how.allowed_s, call.caller.user)
+    if not was_final:
+        call.audit(job.id)
     response.status_code = 200 if was_final else 202
     return _shown(call.service, job)
 
@@ -166,17 +167,16 @@ def delete_job(job_id: PathId, call: Call) -> None:
             "not_final", "a job that has not ended cannot be deleted", hint="Cancel it first."
         )
     call.store.delete(job.id)
+    call.audit(job.id)
 
 
 def _changed_job(call: ApiCall, job_id: str, action: Action) -> Job:
     """Return a job after checking that the caller may do `action`.
 
-    Also notes it as the audit row's target. Raises the problem `not_found` or `forbidden` if the
-    caller may not.
+    Raises the problem `not_found` or `forbidden` if the caller may not.
     """
     call.require(action)
     job = call.job(job_id)
-    call.note(job.id)
     call.allow(action, job.project, job.owner)
     return job
 

@@ -57,7 +57,6 @@ def me(call: Call) -> Me:
         is_admin=caller.is_admin,
         roles={project: str(role) for project, role in caller.roles.items()},
         scopes=sorted(map(str, caller.scopes)),
-        projects=sorted(caller.roles),
     )
 
 
@@ -99,7 +98,7 @@ def create_token(body: TokenRequest, response: Response, call: Call) -> NewToken
     token, text = new_token(
         call.store, user, label=body.label, days=body.days, scopes=scopes, now_s=now_s
     )
-    call.note(token.id, **words)
+    call.audit(token.id, **words)
     response.headers["Cache-Control"] = "no-store"
     return NewToken(**_document(token).model_dump(), text=text)
 
@@ -113,13 +112,13 @@ def revoke_token(
 
     A token may always revoke itself; it needs no scope for this.
     """
-    call.note(token_id)
     own = {token.id for token in call.store.tokens(call.caller.user)}
     if token_id not in own and not call.caller.is_admin:
         raise not_found(f"token {token_id!r}")
     if token_id != call.caller.token_id:
         call.allow(Action.OWN_TOKENS if token_id in own else Action.OTHERS_TOKENS)
     call.store.revoke_token(token_id)
+    call.audit(token_id)
 
 
 def _document(token: Token) -> TokenAnswer:

@@ -1,6 +1,5 @@
 """New and resumed jobs: submit, validate, resume, clone."""
 
-from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
@@ -9,9 +8,7 @@ from fastapi.responses import JSONResponse
 from distrain.jobs.api_answers import (
     Job as JobAnswer,
     Mistake as MistakeDocument,
-    Placement,
     Validation,
-    utc,
 )
 from distrain.jobs.run_paths import JOB_ID
 from distrain.service.access.policy import Mistake, judge
@@ -22,7 +19,7 @@ from distrain.service.api.bodies import (
     ResumeRequest,
     documents,
 )
-from distrain.service.api.dependencies import ApiCall, Call, PathId, audit_note
+from distrain.service.api.dependencies import ApiCall, Call, PathId
 from distrain.service.api.openapi import LOCATION, answers, as_json
 from distrain.service.api.preflights import PreflightStarted, start_preflight
 from distrain.service.api.problems import Problem
@@ -37,7 +34,6 @@ from distrain.service.api.submission import (
 )
 from distrain.service.store.auditing import AuditEntry
 from distrain.service.store.errors import WrongState
-from distrain.service.store.store import Store
 from distrain.service.values import Job, Phase
 
 router = APIRouter(tags=["jobs"])
@@ -140,7 +136,6 @@ def resume(job_id: PathId, body: ResumeRequest, call: Call) -> Response:
     except WrongState as error:
         code = "conflict" if before.phase is Phase.FINAL else "not_final"
         raise Problem(code, error.message, hint=error.hint) from error
-    audit_note(call.request).written = is_new
     return _answer(call, job, 202 if is_new else 200)
 
 
@@ -163,7 +158,6 @@ def validate(
     it lists a mistake of the priority. A request without a usable cluster returns 422. With `data`,
     a valid request returns 202, with the URL of the check's result.
     """
-    audit_note(call.request).keep = False
     quota_for(call, Action.SUBMIT, body.project)
     cluster = choose_cluster(call.service.settings, body.project, body.cluster)
     spec, mistakes = None, list[Mistake]()
@@ -179,17 +173,6 @@ def validate(
         valid=not mistakes,
         spec=document,
         errors=[MistakeDocument(pointer=m.pointer, detail=m.detail) for m in mistakes],
-        placement=_placement(call.store, cluster, spec.resources.num_ranks if spec else None),
-    )
-
-
-def _placement(store: Store, cluster: str, num_ranks: int | None) -> Placement:
-    row = next((r for r in store.clusters() if r.name == cluster), None)
-    return Placement(
-        cluster=cluster,
-        num_ranks=num_ranks,
-        workers=dict(row.state.get("workers") or {}) if row else None,
-        observed_at=utc(row.observed_at_s) if row else None,
     )
 
 
@@ -218,18 +201,14 @@ def put_job(
         return _answer(call, job, 200)
     document = spec.model_dump(mode="json")
     job, is_new = call.store.submit(new, document, sha256, _audit_entry_about(call, new))
-    audit_note(call.request).written = is_new
     return _answer(call, job, 201 if is_new else 200)
 
 
 def _answer(call: ApiCall, job: Job, status: int) -> Response:
-    call.note(job.id, project=job.project, cluster=job.cluster)
     [document] = documents(call.store, [job], call.service.now_s())
     return as_json(document, status, Location=f"/v1/jobs/{job.id}")
 
 
 def _audit_entry_about(call: ApiCall, job: Job) -> AuditEntry:
     """Return the audit row of a job that is made or resumed."""
-    of_job = {"project": job.project, "cluster": job.cluster}
-    note = replace(audit_note(call.request), target=job.id, details=of_job)
-    return note.audit_entry(call.request.scope, "ok")
+    return call.audit_entry(job.id, project=job.project, cluster=job.cluster)

@@ -1,4 +1,4 @@
-"""The service's metrics for Prometheus: request counts, and figures of the database and disks.
+"""The service's metrics for Prometheus: request counts, and figures of the database.
 
 Each label has few values, and callers cannot choose them.
 """
@@ -134,36 +134,13 @@ def of_database(store: Store, settings: Settings) -> list[Metric]:
     ]
 
 
-def of_places(
-    disk_spaces: Mapping[str, tuple[int, int] | None], certificates: Mapping[str, float]
-) -> list[Metric]:
-    known = {place: space for place, space in disk_spaces.items() if space is not None}
-    return [
-        _many(
-            "storage_up",
-            "Whether the filesystem of a folder answers: 1 or 0",
-            ("place",),
-            {(place,): float(space is not None) for place, space in disk_spaces.items()},
-        ),
-        _many(
-            "storage_free_bytes",
-            "Free space for the service's user on the filesystem of a folder",
-            ("place",),
-            {(place,): free for place, (free, _) in known.items()},
-        ),
-        _many(
-            "storage_size_bytes",
-            "Size of the filesystem of a folder",
-            ("place",),
-            {(place,): size for place, (_, size) in known.items()},
-        ),
-        _many(
-            "certificate_end_timestamp_seconds",
-            "Expiry of a certificate that this process read at its start",
-            ("certificate",),
-            {(name,): end_s for name, end_s in certificates.items()},
-        ),
-    ]
+def of_certificates(ends_s: Mapping[str, float]) -> Metric:
+    return _many(
+        "certificate_end_timestamp_seconds",
+        "Expiry of a certificate that this process read at its start",
+        ("certificate",),
+        {(name,): end_s for name, end_s in ends_s.items()},
+    )
 
 
 def _of_jobs(store: Store) -> Iterator[Metric]:

@@ -12,11 +12,7 @@ from fastapi import FastAPI
 from distrain.service.api.problems import Problem
 from distrain.service.api.streams.event_feed import EventFeed
 from distrain.service.api.streams.figures import ServiceMetrics
-from distrain.service.api.streams.readiness import (
-    Places,
-    certificate_ends_s,
-    folders_of,
-)
+from distrain.service.api.streams.readiness import certificate_ends_s
 from distrain.service.bounded_calls import BoundedCalls
 from distrain.service.settings import Settings
 from distrain.service.values import Principal
@@ -49,7 +45,6 @@ class ApiStreams:
         self._most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 5 // 8
         self.look = BoundedCalls("distrain-health")
         self.metrics = ServiceMetrics()
-        self.places = Places(folders_of(settings))
         # Read once: this process keeps using these certificates, even if their files are replaced.
         self.certificate_ends_s = certificate_ends_s(settings)
         self._threads = CapacityLimiter(_FILE_THREADS)
