@@ -46,6 +46,15 @@ def count(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:,.0f}"
 
 
+def steps(done: int | None, planned: int | None) -> str:
+    """Format the number of done steps, and of planned steps if it is known.
+
+    >>> steps(1200, 4000), steps(None, None)
+    ('1,200 of 4,000', '0')
+    """
+    return f"{count(done or 0)} of {count(planned)}" if planned else count(done or 0)
+
+
 def model_step_text(
     model_step: int | None,
     steps: int | None,

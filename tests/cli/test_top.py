@@ -66,7 +66,7 @@ async def test_once_prints_the_ranks_of_a_job_and_all_jobs(site: Site) -> None:
         ranks = next(n for n, line in enumerate(lines) if line.startswith("RANK"))
         jobs = next(n for n, line in enumerate(lines) if line.startswith("JOB"))
         about = "\n".join(lines[1:ranks])
-        for part in ("a, attempt 1: running", "step 10/100", "slowest: rank 1", "time: "):
+        for part in ("a, attempt 1: running", "step 10 of 100", "slowest: rank 1", "time: "):
             assert part in about
         cells = lines[ranks + 2].split()
         assert cells[:4] == ["1", "host-1", "forward_backward", "10"]

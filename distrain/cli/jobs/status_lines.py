@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from distrain.cli.output import clean_line
-from distrain.formatting import UNKNOWN, model_step_text, scores
+from distrain.formatting import UNKNOWN, model_step_text, scores, steps
 from distrain.jobs.figures import phrases, shown_on
 from distrain.jobs.status import figures_in, is_number
 
@@ -23,7 +23,7 @@ def progress_line(document: Mapping[str, Any]) -> str:
     `document` is the API's JSON of the job, or of an event about its progress.
     """
     numbers = figures_in(document)
-    words = [f"step {document.get('step')}/{document.get('num_steps') or '?'}"]
+    words = [f"step {steps(numbers.get('step'), numbers.get('num_steps'))}"]
     words += phrases({n: v for n, v in document.items() if is_number(v)}, "line")
     for split, before in (("training", ""), ("validation", "valid_")):
         figures = [numbers.get(f"{before}{name}") for name in ("loss", "auc", "targets")]
@@ -49,7 +49,7 @@ def job_lines(job: "Job") -> list[str]:
         "last heard": job.observed_at,
         "ranks": str(job.num_ranks),
         "attempt": str(job.attempt),
-        "step": f"{job.step or 0}/{job.num_steps or '?'}",
+        "step": steps(job.step, job.num_steps),
         **{one.title.lower(): one.of(job.figures) for one in shown_on("status")},
         "validation": scores(job.valid_loss, job.valid_auc, targets=job.valid_targets),
         "training": scores(job.loss, job.auc, targets=job.targets),

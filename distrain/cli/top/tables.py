@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from distrain.cli.jobs.list import TABLE_STYLE, jobs_table
+from distrain.cli.jobs.list import TABLE_STYLE, JobsTable
 from distrain.cli.jobs.status_lines import progress_line, state_line
 from distrain.cli.output import clean_line, table_of
 from distrain.formatting import count, milliseconds, percent
@@ -34,7 +34,7 @@ def screen(jobs: Sequence[Job], job: Job | None, most_ranks: int, note: str) -> 
         rest = max(len(ranks), job.num_ranks) - most_ranks
         parts += [Text(f"and {rest} other ranks", style="dim")] if rest > 0 else []
         parts.append(Text(""))
-    return Group(*parts, jobs_table(jobs) if jobs else Text("no jobs yet"))
+    return Group(*parts, JobsTable(jobs) if jobs else Text("no jobs yet"))
 
 
 def _about(job: Job, ranks: Sequence[Rank]) -> list[str]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distrain.formatting import UNKNOWN
+from distrain.jobs.run_paths import id_end
 from distrain.jobs.spec.load import differences
 from distrain.runs.report.outcome import outcome_rows
 from distrain.runs.run_data import RunData
@@ -48,7 +49,7 @@ def _names(runs: Sequence[RunData]) -> tuple[str, ...]:
     `NAME RANDOM`.
     """
     folders = [
-        f"{run.spec.name} {run.name.rpartition('-')[2]}"
+        f"{run.spec.name} {id_end(run.name, run.spec.name)}"
         if run.root.name == run.name and run.name.startswith(f"{run.spec.name}-")
         else run.root.name
         for run in runs

@@ -17,6 +17,7 @@ from markupsafe import Markup, escape
 from distrain.errors import DistrainError
 from distrain.formatting import byte_size, count, duration, number, score, scores
 from distrain.jobs.api_answers import Job as JobAnswer, utc
+from distrain.jobs.run_paths import id_end
 from distrain.service.access.sessions import COOKIE, csrf_token
 from distrain.service.api.problems import CODES, Problem, problem_of
 from distrain.service.values import Principal
@@ -90,17 +91,6 @@ def main_score(job: JobAnswer, split: str = "") -> str:
     return number(auc) if auc is not None else scores(loss, None, targets=targets)
 
 
-def suffix(job_id: str, name: str) -> str:
-    """Return the part of a job's id after the last hyphen.
-
-    If the id does not begin with the job's name and a hyphen, return the whole id.
-
-    >>> suffix("clicks-20260301-123000-0a1b2c3d", "clicks"), suffix("nightly", "clicks")
-    ('0a1b2c3d', 'nightly')
-    """
-    return job_id.rpartition("-")[2] if job_id.startswith(f"{name}-") else job_id
-
-
 def labels(jobs: Sequence[JobAnswer]) -> list[str]:
     """Return a label for each job: its name; if several jobs share the name, also the id's end.
 
@@ -109,7 +99,7 @@ def labels(jobs: Sequence[JobAnswer]) -> list[str]:
     """
     names = Counter(job.name for job in jobs)
     return [
-        job.name if names[job.name] == 1 else f"{job.name} {suffix(job.id, job.name)}"
+        job.name if names[job.name] == 1 else f"{job.name} {id_end(job.id, job.name)}"
         for job in jobs
     ]
 
@@ -140,7 +130,7 @@ def _environment() -> Environment:
         when=when,
         utc=utc,
         progress=progress,
-        suffix=suffix,
+        id_end=id_end,
         last_part=last_part,
         count=count,
         number=number,
