@@ -90,7 +90,7 @@ def test_a_run_that_succeeded_is_told_in_full(finished, tmp_path):
         "log loss": "0.60000", "ranks": "2",
     }  # fmt: skip
     assert list(page.images) == [
-        "Log loss", "AUC, with the error of its bins as a band",
+        "Loss", "AUC, with the error of its bins as a band",
         "Reliability: predicted and observed rates of the last validation", "Learning rate",
         "Rows per second", "Where the time went", "Where the time went, by rank",
     ]  # fmt: skip
