@@ -62,7 +62,7 @@ def model_step_text(
     stopped_early: bool = False,
     refit_steps: int | None = None,
 ) -> str:
-    """Describe which step's weights the saved model has; `-` if `model_step` is `None`.
+    """Describe which step the saved model has; `-` if `model_step` is `None`.
 
     Args:
         model_step: The training step of the saved model; after a refit, that of the best
@@ -72,28 +72,32 @@ def model_step_text(
         refit_steps: The number of steps of the refit; `None` without one.
 
     >>> model_step_text(30, 60, stopped_early=True), model_step_text(60, 60)
-    ('stopped early at step 60, kept step 30', 'step 60')
+    ('30; stopped early at step 60', '60')
     >>> model_step_text(30, 60)
-    'kept step 30 of 60, the best validation'
+    '30 of 60, the best validation'
     >>> model_step_text(30, 94, refit_steps=34)
-    'refitted in 34 steps with the validation rows; scored at step 30, before the refit'
+    '30, before the refit of 34 steps with the validation rows'
     """
-    if model_step is None:
-        return UNKNOWN
-    if refit_steps is not None:
-        return (
-            f"refitted in {refit_steps} steps with the validation rows; scored at step "
-            f"{model_step}, before the refit"
-        )
-    if stopped_early:
-        return f"stopped early at step {steps}, kept step {model_step}"
-    if steps is not None and model_step < steps:
-        return f"kept step {model_step} of {steps}, the best validation"
-    return f"step {model_step}"
+    saved = count(model_step)
+    if model_step is not None and refit_steps is not None:
+        return f"{saved}, before the refit of {count(refit_steps)} steps with the validation rows"
+    if model_step is not None and stopped_early:
+        return f"{saved}; stopped early at step {count(steps)}"
+    if steps is not None and model_step is not None and model_step < steps:
+        return f"{saved} of {count(steps)}, the best validation"
+    return saved
 
 
 def number(value: float | None, decimals: int = 5) -> str:
-    """Format a number, such as a metric, with a fixed number of decimals; `-` for `None`."""
+    """Format a number, such as a metric, with a fixed number of decimals; `-` for `None`.
+
+    With four decimals or more, a number below 0.001 has four significant digits instead.
+
+    >>> number(0.25), number(1.5e-6), number(0.0)
+    ('0.25000', '1.5e-06', '0.00000')
+    """
+    if value and decimals >= 4 and abs(value) < 1e-3:
+        return f"{value:.4g}"
     return UNKNOWN if value is None else f"{value:.{decimals}f}"
 
 

@@ -81,7 +81,7 @@ def headline(
         f"{count(job.get('rows_total'))} rows",
         _scores("validation", job, "valid_"),
         _scores("training", job, ""),
-        *_kept(job),
+        *_saved(job),
         *phrases(job, "training"),
     ]
     name = escape(f"{job.get('name') or job['id']}: {state_text(job)}")
@@ -111,11 +111,14 @@ def _link(job: Document) -> str:
     return f' · <a href="{escape(url)}">job page</a>' if is_web else ""
 
 
-def _kept(job: Document) -> list[str]:
-    kept = model_step_text(
-        job.get("model_step"), job.get("step"), refit_steps=job.get("refit_steps")
+def _saved(job: Document) -> list[str]:
+    saved = model_step_text(
+        job.get("model_step"),
+        job.get("step"),
+        stopped_early=job.get("stopped_early_step") is not None,
+        refit_steps=job.get("refit_steps"),
     )
-    return [] if kept == UNKNOWN else [f"model: {kept}"]
+    return [] if saved == UNKNOWN else [f"saved step {saved}"]
 
 
 def _scores(split: str, job: Document, before: str) -> str:

@@ -11,7 +11,7 @@ from distrain.jobs.job_view import JobView
 from distrain.jobs.reasons import Reason
 from distrain.jobs.spec.load import parse_spec
 from distrain.jobs.states import JobState
-from distrain.jobs.status import storable
+from distrain.jobs.status import restart_in, storable
 from distrain.runs.run_file import RunInUse
 from distrain.service.clusters.scheduler_client import SchedulerClient
 from distrain.service.decisions.job_actions import places_of
@@ -159,8 +159,11 @@ def attempts_of(job: Job, columns: Mapping[str, Any]) -> tuple[Attempt, ...]:
     message = columns.get("message", job.message)
     rows = []
     if number > job.attempt > 0:
-        ended = Attempt(job.id, job.attempt, epoch, job.started_at_s or now_s, now_s)
-        rows.append(replace(ended, **places_of(job.progress)))
+        step = job.progress.get("step")
+        ended = Attempt(job.id, job.attempt, epoch, job.started_at_s or now_s, now_s, step=step)
+        restart = restart_in(progress.get("last_restart")) or {}
+        why = restart if restart.get("attempt") == job.attempt else {}
+        rows.append(replace(ended, **places_of(job.progress), **why))
     if number and (number != job.attempt or columns.get("finished_at_s")):
         began_s = now_s if number != job.attempt else job.started_at_s or now_s
         now = Attempt(job.id, number, epoch, began_s, step=progress.get("step"))
