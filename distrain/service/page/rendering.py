@@ -15,7 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from markupsafe import Markup, escape
 
 from distrain.errors import DistrainError
-from distrain.formatting import byte_size, count, duration, number, score, scores
+from distrain.formatting import byte_size, count, duration, number, score, scores, steps
 from distrain.jobs.api_answers import Job as JobAnswer, utc
 from distrain.jobs.run_paths import id_end
 from distrain.service.access.sessions import COOKIE, csrf_token
@@ -107,10 +107,14 @@ def labels(jobs: Sequence[JobAnswer]) -> list[str]:
 def last_part(place: str) -> str:
     """Return the last part of a path or URL, with its folder if the part begins with a wildcard.
 
-    >>> last_part("s3://clicks/day_1/*.parquet"), last_part("/data/criteo/"), last_part("")
+    A last part `train` is left out.
+
+    >>> last_part("s3://clicks/day_1/*.parquet"), last_part("/data/criteo/train"), last_part("")
     ('day_1/*.parquet', 'criteo', '')
     """
     parts = place.rstrip("/").split("/")
+    if parts[-1] == "train" and len(parts) > 1:
+        return parts[-2]  # the folder of `prep`, whose name differs between jobs
     return "/".join(parts[-2:] if parts[-1].startswith("*") else parts[-1:])
 
 
@@ -127,6 +131,7 @@ def _environment() -> Environment:
         lasted_s=lasted_s,
         main_score=main_score,
         score=score,
+        steps=steps,
         when=when,
         utc=utc,
         progress=progress,
@@ -188,6 +193,15 @@ class PageRoute(APIRoute):
         return handler
 
 
+def no_page(request: Request, error: Exception) -> Response:
+    """Answer a request for an address that does not exist: browsers get a page."""
+    problem = problem_of(error)
+    is_api = request.url.path.startswith("/v1")
+    if is_api or "text/html" not in request.headers.get("Accept", ""):
+        return problem.response(request.url.path)
+    return _shown(request, problem)
+
+
 def _shown(request: Request, problem: Problem) -> Response:
     if problem.code == "unauthenticated":
         here = request.url.path
@@ -197,9 +211,9 @@ def _shown(request: Request, problem: Problem) -> Response:
     shown = page(
         request,
         "problem.html",
-        None,
+        getattr(request.state, "caller", None),
         problem.status,
-        title=CODES[problem.code][1],
+        title="Not found" if problem.status == 404 else CODES[problem.code][1],
         detail=problem.detail,
         hint=problem.hint,
     )
