@@ -301,6 +301,15 @@ def duration(seconds: float | None, decimals: int = 1) -> str:
     return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
 
 
+def phase_name(phase: str) -> str:
+    """Return a phase of a step in words.
+
+    >>> phase_name("data_wait"), phase_name("forward_backward")
+    ('waiting for data', 'forward backward')
+    """
+    return "waiting for data" if phase == "data_wait" else phase.replace("_", " ")
+
+
 def milliseconds(seconds: float | None) -> str:
     """Format the duration of a step, given in seconds, in milliseconds; `-` for `None`.
 

@@ -73,7 +73,7 @@ def job_lines(job: "Job") -> list[str]:
     lines += [
         f"{'restart':15}attempt {setback['attempt']} ended after step {count(setback['step'])}: "
         f"{setback['reason']}: {clean_line(setback['message'])}"
-        for setback in more.get("setbacks") or ()
+        for setback in more.get("setbacks") or filter(None, [job.last_restart])
     ]
     return [*lines, *(job.message or "").splitlines()]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from distrain.cli.jobs.list import TABLE_STYLE, JobsTable
 from distrain.cli.jobs.status_lines import progress_line, state_line
 from distrain.cli.output import clean_line, table_of
-from distrain.formatting import count, milliseconds, percent
+from distrain.formatting import count, milliseconds, percent, phase_name
 from distrain.jobs.api_answers import Job
 from distrain.runs.records.merging import add_up, phase_shares
 from distrain.scheduler.history.ranks import is_straggler
@@ -49,7 +49,9 @@ def _about(job: Job, ranks: Sequence[Rank]) -> list[str]:
             f"median {milliseconds(slowest.get('median_step_time_s'))}"
         )
     if shares := largest_shares(ranks):
-        lines.append("time: " + ", ".join(f"{name} {pct:.0f} %" for name, pct in shares))
+        lines.append(
+            "time: " + ", ".join(f"{phase_name(name)} {pct:.0f} %" for name, pct in shares)
+        )
     return lines
 
 

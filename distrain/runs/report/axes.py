@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import isfinite, sqrt
 from typing import Any
 
+from distrain.formatting import phase_name
 from distrain.jobs.job_view import Record
 from distrain.runs.records.merging import phase_shares
 from distrain.runs.records.series import curve_limits
@@ -181,7 +182,7 @@ def draw_shares(axes: Any, train: Sequence[Record], x_axis: XAxis) -> None:
         colors = [colours.PHASES[p] for p in phases]
         lines = ([shares.get(phase, 0.0) for shares in of_records] for phase in phases)
         axes.stackplot(
-            places, *lines, labels=[phase.replace("_", " ") for phase in phases], colors=colors
+            places, *lines, labels=[phase_name(phase) for phase in phases], colors=colors
         )
         _legend_beside(axes)
     axes.set_ylim(0, 100)
@@ -197,7 +198,7 @@ def draw_bars(axes: Any, seconds: Sequence[Mapping[str, float]], names: Sequence
     for phase, colour in colours.PHASES.items():
         widths = [of_rank.get(phase, 0.0) for of_rank in seconds]
         if any(widths):
-            axes.barh(names, widths, left=left, color=colour, label=phase.replace("_", " "))
+            axes.barh(names, widths, left=left, color=colour, label=phase_name(phase))
             left = [a + b for a, b in zip(left, widths, strict=True)]
     axes.invert_yaxis()
     axes.set_xlabel("wall time [s]")

@@ -37,7 +37,8 @@ class Page(html.parser.HTMLParser):
             self.fetched.append(tag)
         source = values.get("src") or values.get("href") or ""
         if tag == "img" and source.startswith("data:image/svg+xml;base64,"):
-            self.images[values["alt"]] = base64.b64decode(source.partition(",")[2])
+            svg = base64.b64decode(source.partition(",")[2])
+            self.images.setdefault(values["alt"], []).append(svg)
         elif source:
             self.fetched.append(source)
 
@@ -49,6 +50,10 @@ class Page(html.parser.HTMLParser):
 
     def row(self, name):
         return self.cells[self.cells.index(name) + 1]
+
+
+def words_of(svg):
+    return list(ET.fromstring(svg).itertext())
 
 
 def page_of(root, tmp_path):
@@ -94,14 +99,16 @@ def test_a_run_that_succeeded_is_told_in_full(finished, tmp_path):
         "Reliability: predicted and observed rates of the last validation", "Learning rate",
         "Rows per second", "Where the time went", "Where the time went, by rank",
     ]  # fmt: skip
-    for svg in page.images.values():
+    assert [len(svgs) for svgs in page.images.values()] == [2, 2, 2, 2, 2, 1, 1]
+    for svg in (svg for svgs in page.images.values() for svg in svgs):
         assert ET.fromstring(svg).tag.endswith("svg")
         assert not re.findall(rb'href="(?!#)', svg)
-    reliability = ET.fromstring(page.images[list(page.images)[2]])
-    assert {"mean prediction", "observed rate", "rows of the group"} <= set(reliability.itertext())
-    drawn = "".join(ET.fromstring(page.images["Where the time went, by rank"]).itertext())
+    reliability = {word for svg in [*page.images.values()][2] for word in words_of(svg)}
+    assert {"mean prediction", "observed rate", "rows of the group"} <= reliability
+    assert "training time [seconds]" in words_of(page.images["Loss"][1])
+    drawn = "".join(words_of(page.images["Where the time went, by rank"][0]))
     assert "rank 1" in drawn
-    assert "data wait" in drawn
+    assert "waiting for data" in drawn
     text = "\n".join(page.cells)
     for word in ("alpha", "GPU Y", "1.00 GiB", "RankDied", "<SIGKILL>", "embedding_dim", "torch"):
         assert word in text

@@ -114,7 +114,7 @@ def test_charts_are_smoothed_clipped_and_logarithmic_and_times_are_of_the_whole_
     phases = alice.locator("#phases tbody tr").all_inner_texts()
     assert [row.split("\t")[:2] for row in phases] == [
         ["forward backward", "0:03:00"],  # 40 records of training and 20 of validation, 3 s each
-        ["data wait", "0:01:00"],
+        ["waiting for data", "0:01:00"],
     ]
     alice.select_option("#time-of", "last")
     assert "0:00:03" in alice.locator("#phases tbody tr").first.inner_text()

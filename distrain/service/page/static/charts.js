@@ -85,7 +85,7 @@ export function axes(xLabel, yLabel) {
   const axis = { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid }, labelSize: 20, labelFont: "13px system-ui, sans-serif", font: "12px system-ui, sans-serif" };
   return [
     { ...axis, label: xLabel, size: 32 },
-    { ...axis, label: yLabel, size: 58, values: (_, at) => at.map((v) => (v == null ? "" : short.format(v))) },
+    { ...axis, label: yLabel, size: 58, values: (_, at) => at.map((v) => (v == null ? "" : v && Math.abs(v) < 1e-3 ? Number(v.toPrecision(4)).toExponential() : short.format(v))) },
   ];
 }
 

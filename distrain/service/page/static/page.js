@@ -36,7 +36,7 @@ async function refresh() {
       if (answer.redirected && new URL(answer.url).pathname.endsWith("/login")) { location.reload(); return; }
       if (answer.ok) {
         const found = new DOMParser().parseFromString(await answer.text(), "text/html");
-        ["live", "more"].forEach((id) => replace(document.getElementById(id), found.getElementById(id)));
+        ["live", "more", "actions"].forEach((id) => replace(document.getElementById(id), found.getElementById(id)));
       }
       document.dispatchEvent(new Event("refreshed"));
     } catch { report("The service does not answer; retrying."); }
