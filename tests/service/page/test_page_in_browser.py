@@ -34,8 +34,12 @@ def test_a_job_is_followed_to_its_end(site, alice, tab, tmp_path):
     root = tmp_path / "run"
     site.world.change(job["id"], run_dir=str(root), state="running", phase="handed_over", attempt=1)
     paths = site.write_run(root)
+    alice.goto(f"{site.url}/compare?job=none")  # without jobs, its scripts have nothing to do
     alice.goto(f"{site.url}/jobs/{job['id']}")
     alice.wait_for_selector("figure canvas")
+    alice.click("button:text-is('Cancel')")
+    assert alice.inner_text("#confirm-yes") == "Cancel the job"
+    alice.click("dialog button:text-is('Back')")
     alice.wait_for_function(
         "() => document.getElementById('log').textContent.includes('meets its')"
     )
@@ -51,6 +55,7 @@ def test_a_job_is_followed_to_its_end(site, alice, tab, tmp_path):
     alice.wait_for_function(
         "() => document.querySelector('.cards .state').textContent == 'succeeded'"
     )
+    alice.wait_for_selector("button:text-is('Cancel')", state="detached")
     alice.wait_for_function("() => document.querySelector('.curves').innerText.includes('0.59')")
 
 
@@ -118,6 +123,8 @@ def test_charts_are_smoothed_clipped_and_logarithmic_and_times_are_of_the_whole_
     ]
     alice.select_option("#time-of", "last")
     assert "0:00:03" in alice.locator("#phases tbody tr").first.inner_text()
+    assert alice.inner_text("#best") == "best AUC 0.79000 at step 400"
+    alice.check("[name=log]")
     before = legend(alice, "Loss")["training"]
     alice.locator("[name=smoothing]").fill("0.9")
     assert legend(alice, "Loss")["training"] > before, "losses fall, and an average lags"

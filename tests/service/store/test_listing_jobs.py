@@ -180,6 +180,8 @@ def test_a_restart_begins_an_attempt_and_an_end_stays(store):
         assert not store.record("gpu", [Change(job, columns, attempts)])
     ends = [(one.reason, one.message, one.step) for one in store.attempts(job_id)[:2]]
     assert ends == [("RankDied", "killed", 40), (None, None, None)]
+    gone = attempts_of(job, {"scheduler_losses": 1, "observed_at_s": at_s})
+    assert [(one.attempt, one.reason) for one in gone] == [(3, "CoordinatorLost")]
     later = Attempt(job_id, 3, "boot", began_s, store.now_s(), ranks=9)  # goes on, days after
     again = {"attempt": 3, "progress": {"ranks": 9}}
     store.record("gpu", [Change(store.job(job_id), again, [later])])

@@ -15,7 +15,10 @@ let refreshing = false;
 function replace(old, fresh) {
   const focused = document.activeElement;
   const isControl = focused.matches("a, button, input, select, summary");
-  if (!fresh || !old || fresh.innerHTML === old.innerHTML || (isControl && old.contains(focused))) return;
+  if (!fresh || !old || fresh.innerHTML === old.innerHTML) return;
+  const post = focused.dataset.post;  // an action that is gone does not stay because it has the focus
+  const isGone = post && !fresh.querySelector(`[data-post="${post}"]`);
+  if (isControl && old.contains(focused) && !isGone) return;
   const regions = (part) => [...part.querySelectorAll("[tabindex]")];  // that scroll
   const region = regions(old).indexOf(focused);
   const ticks = new Set([...old.querySelectorAll("input:checked")].map((box) => box.value));
