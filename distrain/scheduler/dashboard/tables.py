@@ -21,8 +21,8 @@ _FIGURES = shown_on("training")
 # The most important columns come first, to be visible on narrow screens without scrolling.
 _TITLES = {
     "name": ("name", 120),
-    "state": ("state", 140),
-    "progress_pct": ("progress", 110),
+    "state": ("state", 165),
+    "progress_pct": ("progress", 95),
     "step": ("step", 110),
     "valid_auc": ("valid. AUC", 85),
     **{one.name: (one.title.lower(), max(80, 8 + 8 * len(one.title))) for one in _FIGURES},
