@@ -211,7 +211,7 @@ def score_rows(
     """
     main = [
         ("AUC", auc),
-        ("log loss", number(log_loss)),
+        ("loss", number(log_loss)),
         ("normalised entropy", entropy(normalised_entropy)),
     ]
     if "recall_at_10" in (own or {}):

@@ -48,7 +48,7 @@ def compare(runs: Sequence[RunData]) -> Comparison:
 
 _JUDGED: tuple[tuple[str, str, Callable[[Iterable[float]], float]], ...] = (
     ("AUC", "auc", max),
-    ("log loss", "log_loss", min),
+    ("loss", "log_loss", min),
     ("normalised entropy", "normalised_entropy", min),
     ("rows/s", "rows_per_s", max),
 )

@@ -89,10 +89,10 @@ def test_a_run_that_succeeded_is_told_in_full(finished, tmp_path):
     first = (tmp_path / "out.html").read_bytes()
     page_of(finished, tmp_path)
     assert (tmp_path / "out.html").read_bytes() == first  # the same run, the same page
-    told = {name: page.row(name) for name in ("state", "rows trained", "AUC", "log loss", "ranks")}
+    told = {name: page.row(name) for name in ("state", "rows trained", "AUC", "loss", "ranks")}
     assert told == {
         "state": "succeeded", "rows trained": "10,000", "AUC": "0.70000 (bins: within 1.0e-03)",
-        "log loss": "0.60000", "ranks": "2",
+        "loss": "0.60000", "ranks": "2",
     }  # fmt: skip
     assert list(page.images) == [
         "Loss", "AUC, with the error of its bins as a band",
