@@ -59,7 +59,7 @@ async def test_once_prints_the_ranks_of_a_job_and_all_jobs(site: Site) -> None:
     assert (await run("--once", "--dashboard", site.url)).splitlines()[1:] == ["no jobs yet"]
     site.submit("a")
     site.step("a", 10)
-    site.submit("b")
+    site.queue("b")  # a job without workers ends at once
     site.coordinator.lifecycle.handle(Cancel("b"), 0.0)
     for more in ((), ("--job", "a")):  # `a` is the only unfinished job
         lines = (await run("--once", "--dashboard", f"{site.url}/status", *more)).splitlines()
