@@ -46,6 +46,15 @@ def count(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:,.0f}"
 
 
+def steps(done: int | None, planned: int | None) -> str:
+    """Format the number of done steps, and of planned steps if it is known.
+
+    >>> steps(1200, 4000), steps(None, None)
+    ('1,200 of 4,000', '0')
+    """
+    return f"{count(done or 0)} of {count(planned)}" if planned else count(done or 0)
+
+
 def model_step_text(
     model_step: int | None,
     steps: int | None,
@@ -53,7 +62,7 @@ def model_step_text(
     stopped_early: bool = False,
     refit_steps: int | None = None,
 ) -> str:
-    """Describe which step's weights the saved model has; `-` if `model_step` is `None`.
+    """Describe which step the saved model has; `-` if `model_step` is `None`.
 
     Args:
         model_step: The training step of the saved model; after a refit, that of the best
@@ -63,28 +72,32 @@ def model_step_text(
         refit_steps: The number of steps of the refit; `None` without one.
 
     >>> model_step_text(30, 60, stopped_early=True), model_step_text(60, 60)
-    ('stopped early at step 60, kept step 30', 'step 60')
+    ('30; stopped early at step 60', '60')
     >>> model_step_text(30, 60)
-    'kept step 30 of 60, the best validation'
+    '30 of 60, the best validation'
     >>> model_step_text(30, 94, refit_steps=34)
-    'refitted in 34 steps with the validation rows; scored at step 30, before the refit'
+    '30, before the refit of 34 steps with the validation rows'
     """
-    if model_step is None:
-        return UNKNOWN
-    if refit_steps is not None:
-        return (
-            f"refitted in {refit_steps} steps with the validation rows; scored at step "
-            f"{model_step}, before the refit"
-        )
-    if stopped_early:
-        return f"stopped early at step {steps}, kept step {model_step}"
-    if steps is not None and model_step < steps:
-        return f"kept step {model_step} of {steps}, the best validation"
-    return f"step {model_step}"
+    saved = count(model_step)
+    if model_step is not None and refit_steps is not None:
+        return f"{saved}, before the refit of {count(refit_steps)} steps with the validation rows"
+    if model_step is not None and stopped_early:
+        return f"{saved}; stopped early at step {count(steps)}"
+    if steps is not None and model_step is not None and model_step < steps:
+        return f"{saved} of {count(steps)}, the best validation"
+    return saved
 
 
 def number(value: float | None, decimals: int = 5) -> str:
-    """Format a number, such as a metric, with a fixed number of decimals; `-` for `None`."""
+    """Format a number, such as a metric, with a fixed number of decimals; `-` for `None`.
+
+    With four decimals or more, a number below 0.001 has four significant digits instead.
+
+    >>> number(0.25), number(1.5e-6), number(0.0)
+    ('0.25000', '1.5e-06', '0.00000')
+    """
+    if value and decimals >= 4 and abs(value) < 1e-3:
+        return f"{value:.4g}"
     return UNKNOWN if value is None else f"{value:.{decimals}f}"
 
 
@@ -198,7 +211,7 @@ def score_rows(
     """
     main = [
         ("AUC", auc),
-        ("log loss", number(log_loss)),
+        ("loss", number(log_loss)),
         ("normalised entropy", entropy(normalised_entropy)),
     ]
     if "recall_at_10" in (own or {}):
@@ -286,6 +299,15 @@ def duration(seconds: float | None, decimals: int = 1) -> str:
     if whole < 86400:
         return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
     return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
+
+
+def phase_name(phase: str) -> str:
+    """Return a phase of a step in words.
+
+    >>> phase_name("data_wait"), phase_name("forward_backward")
+    ('waiting for data', 'forward backward')
+    """
+    return "waiting for data" if phase == "data_wait" else phase.replace("_", " ")
 
 
 def milliseconds(seconds: float | None) -> str:

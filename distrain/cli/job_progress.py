@@ -45,7 +45,7 @@ class JobProgress(LoggedProgress):
             from rich.progress import BarColumn, Progress, TextColumn
             from rich.table import Column
 
-            width = 24 if self.console.width >= _WIDE else 8
+            width = self._bar_width = 24 if self.console.width >= _WIDE else 8
             self._bar = Progress(
                 BarColumn(width, table_column=Column(no_wrap=True, min_width=width)),
                 TextColumn(
@@ -82,9 +82,12 @@ class JobProgress(LoggedProgress):
         if self._bar is None:
             super().show_step(view, record)
         else:
+            line = self.step_line(view, record)
+            while len(line) > self.console.width - self._bar_width - 1:
+                line = line.rpartition("  ")[0]  # the least important part is the last one
             self._bar.update(
                 self._task,
-                description=self.step_line(view, record),
+                description=line,
                 total=view.num_steps,
                 completed=record.step,
             )

@@ -102,6 +102,9 @@ class JobFigures(Answer):
         description="Steps of the second training, on training and validation rows; null without "
         "`train.refit`.",
     )
+    stopped_early_step: int | None = Field(
+        None, description="The step at which training stopped early; null if it did not."
+    )
     eta_s: float | None = Field(
         None, description="Estimated seconds until the job ends, at its recent speed."
     )
@@ -178,6 +181,12 @@ class Job(JobFigures):
     recorded: bool = Field(
         False,
         description="Whether an ended job's run folder is complete: nothing more is written to it.",
+    )
+
+    last_restart: dict[str, Any] | None = Field(
+        None,
+        description="The last attempt that ended early and was followed by another: its `attempt`, "
+        "`reason`, `message` (one line) and `step`.",
     )
 
     _replayed: bool = PrivateAttr(default=False)

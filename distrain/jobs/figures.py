@@ -5,7 +5,7 @@ screens (`job_summary`). Each screen shows the figures of `SHOWN` whose `on` nam
 that order. To show a new figure, add it to `SHOWN`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -27,7 +27,7 @@ class Figure:
     text: Callable[[float | None], str]
     on: tuple[Screen, ...]
     phrase: str = "{title} {text}"  # the figure in a line of text
-    best: Callable[[Sequence[float]], float] | None = None  # chooses the best of several jobs
+    best: Callable[[Iterable[float]], float] | None = None  # chooses the best of several jobs
     metric: str = ""  # the Prometheus metric, `distrain_job_METRIC`; "": none
     is_counter: bool = False  # whether that metric only grows
 
@@ -55,7 +55,7 @@ SHOWN = (
         ("line", "training"),
         "waiting for data {text}",
     ),
-    Figure("elapsed_s", "Duration", _WHOLE, ("training",), "{text} of training"),
+    Figure("elapsed_s", "Training time", _WHOLE, ("training",), "{text} of training"),
     Figure(
         "eta_s",
         "Time left",
@@ -80,7 +80,7 @@ SHOWN = (
         metric="checkpoints",
         is_counter=True,
     ),
-    Figure("model_step", "Best step", count, ("comparison",)),
+    Figure("model_step", "Saved step", count, ("comparison",)),
     Figure("refit_steps", "Refit steps", count, ("comparison",)),
 )
 

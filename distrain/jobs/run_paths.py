@@ -155,6 +155,17 @@ def new_job_id(name: str, now: datetime | None = None) -> str:
     return f"{name}-{moment:%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:8]}"
 
 
+def id_end(job_id: str, name: str) -> str:
+    """Return the part of a job's id after the last hyphen, which screens show beside the name.
+
+    If the id does not begin with the job's name and a hyphen, return the whole id.
+
+    >>> id_end("clicks-20260301-123000-0a1b2c3d", "clicks"), id_end("nightly", "clicks")
+    ('0a1b2c3d', 'nightly')
+    """
+    return job_id.rpartition("-")[2] if job_id.startswith(f"{name}-") else job_id
+
+
 def log_part(log: Path, first_byte: int) -> Path:
     """Return the path of the part of a rank's log that begins at byte `first_byte` of its output.
 

@@ -170,10 +170,25 @@ def job_of_scheduler(document: Mapping[str, Any]) -> Job:
         if len(text) > _MOST_OF_A_NAME or not is_storable(text):
             raise TypeError(f"{name} is not a name")
     head = {name: value for name, value in values.items() if name not in FIGURES}
+    head["last_restart"] = restart_in(head.get("last_restart"))
     numbers = (value for name in Job.model_fields if type(value := head.get(name)) is int)
     if any(abs(number) > _LARGEST_OF_A_COLUMN for number in numbers):
         raise ValueError("a number is too large")
     return Job.model_validate({**head, **figures_in(values)}, strict=True)
+
+
+def restart_in(value: object) -> dict[str, Any] | None:
+    """Return a `last_restart` of untrusted JSON values, its texts cut; `None` if it is invalid.
+
+    >>> restart_in({"attempt": 1, "step": 40, "reason": "RankDied", "later": 1})
+    {'attempt': 1, 'step': 40, 'reason': 'RankDied', 'message': ''}
+    """
+    found = dict(_items_of(value))
+    numbers = {name: found.get(name) for name in ("attempt", "step")}
+    if not all(type(n) is int and 0 <= n <= _LARGEST_OF_A_COLUMN for n in numbers.values()):
+        return None
+    words = {name: str(found.get(name) or "") for name in ("reason", "message")}
+    return numbers | {name: storable(text, _MOST[name]) for name, text in words.items()}
 
 
 _NEEDED = ("id", "state")

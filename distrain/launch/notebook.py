@@ -8,7 +8,7 @@ from typing import Any
 from distrain.jobs.job_view import JobView, Record
 from distrain.launch.reporting import LoggedProgress, log
 from distrain.runs.report.figures import loss_image
-from distrain.runs.report.markup import svg_image
+from distrain.runs.report.markup import pictures_of
 
 _DRAW_EVERY_S = 0.5
 _CHART_EVERY_S = 5.0  # a chart takes some tenths of a second
@@ -59,7 +59,7 @@ class NotebookProgress(LoggedProgress):
 
     def _draw_chart(self) -> None:
         if sum(record.loss is not None for record in self._records) > 1:
-            self._chart = svg_image(loss_image(self._records), "Loss")
+            self._chart = pictures_of([loss_image(self._records)], "Loss")
             self._charted_s = time.monotonic()
 
     def _draw(self, *, at_once: bool) -> None:

@@ -8,7 +8,15 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Protocol
 
-from distrain.formatting import count, duration, main_metrics, number, own_metric_rows, percent
+from distrain.formatting import (
+    count,
+    duration,
+    main_metrics,
+    number,
+    own_metric_rows,
+    percent,
+    steps,
+)
 from distrain.jobs.job_view import AttemptStarted, JobView, Notice, Record
 from distrain.jobs.spec.training import RETRIEVAL_METRIC
 from distrain.jobs.target_names import LABEL, with_own_name
@@ -121,7 +129,7 @@ class LoggedProgress(AbstractContextManager["LoggedProgress"]):
         A refit has no metrics but its loss: its training rows include the validation rows. For a
         regression this is the RMSE.
         """
-        parts = [f"step {record.step}/{view.num_steps or '?'}"]
+        parts = [f"step {steps(record.step, view.num_steps)}"]
         if view.total_rows and record.elapsed_s > 0 and record.rows_total:
             remaining = view.total_rows - record.rows_total
             parts.append(f"{duration(remaining * record.elapsed_s / record.rows_total, 0)} left")

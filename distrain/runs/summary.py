@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from distrain.jobs.job_view import Checkpoints, JobView, Record, record_of_model
+from distrain.runs.records.merging import training_s
 
 
 @dataclass(frozen=True)
@@ -113,11 +114,6 @@ def summarise(
     windows = [record for record in records if record.split == "next_window"]
     last_epoch = [record for record in train if record.epoch == train[-1].epoch]
     scored = record_of_model(valid, view.model_step) or (train[-1] if train else None)
-    trained_s = max((sum(of_rank.values()) for of_rank in view.rank_seconds), default=None)
-    busy_s = max(
-        (sum(of_rank.values()) - of_rank.get("evaluate", 0.0) for of_rank in view.rank_seconds),
-        default=0.0,
-    )
     rows = train[-1].rows_total if train else 0
     return Summary(
         job_id=view.job_id,
@@ -133,8 +129,8 @@ def summarise(
         reader=view.reader,
         steps=train[-1].step if train else 0,
         rows=rows,
-        wall_s=None if trained_s is None else view.elapsed_before_s + trained_s,
-        rows_per_s=max(0, rows - view.rows_before) / busy_s if busy_s > 0 else None,
+        wall_s=wall_s_of(view),
+        rows_per_s=rows_per_s_of(view, rows),
         places=tuple(dict(of_rank) for of_rank in view.rank_places),
         stall_pct=view.rank_stall_pct,
         seconds=tuple(dict(of_rank) for of_rank in view.rank_seconds),
@@ -160,6 +156,21 @@ def summarise(
         progressive=windows[-1].progressive if windows else None,
         own=(scored and scored.own) or None,
     )
+
+
+def wall_s_of(view: JobView) -> float | None:
+    """Return the training time in seconds, as in the summary; `None` until all ranks have ended."""
+    trained_s = max((sum(of_rank.values()) for of_rank in view.rank_seconds), default=None)
+    return None if trained_s is None else view.elapsed_before_s + trained_s
+
+
+def rows_per_s_of(view: JobView, rows: int) -> float | None:
+    """Return the mean rows per second of the last attempt; `None` until all ranks have ended.
+
+    `rows` are the rows that the job has trained, in all attempts.
+    """
+    busy_s = max(map(training_s, view.rank_seconds), default=0.0)
+    return max(0, rows - view.rows_before) / busy_s if busy_s > 0 else None
 
 
 def _mean_loss(records: Sequence[Record]) -> float | None:

@@ -241,7 +241,7 @@ def test_the_logs_and_the_report_of_a_job(
     assert [json.loads(line)["text"] for line in lines] == ["beep \x07\n", "of rank 1\n"]
 
     assert run("report", job.id).output == f"{job.id}.html\n"
-    assert f"Run {job.id}" in Path(f"{job.id}.html").read_text()
+    assert f"{job.id}, " in Path(f"{job.id}.html").read_text()
     assert good("report", job.id, "--out", "mine.html")["files"] == ["mine.html"]
 
 

@@ -181,7 +181,7 @@ def test_a_job_of_somebody_elses_prints_nothing_for_the_terminal_to_obey(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     from distrain.cli.job_progress import JobProgress
-    from distrain.cli.jobs.list import jobs_table
+    from distrain.cli.jobs.list import JobsTable
     from distrain.cli.jobs.status_lines import job_lines
     from distrain.cli.top.tables import screen
     from distrain.jobs.api_answers import Job
@@ -196,7 +196,7 @@ def test_a_job_of_somebody_elses_prints_nothing_for_the_terminal_to_obey(
         HOSTILE, HOSTILE, JobState.FAILED, 2, 1, reason=HOSTILE, message=f"x\n{HOSTILE}",
         restarts=(Restart(1, "RankDied", HOSTILE, 0, 1.0),), progress=(Notice(HOSTILE),),
     )  # fmt: skip
-    output.result_console().print(jobs_table([listed]))
+    output.result_console().print(JobsTable([listed]))
     output.result_console().print(screen([], listed, 24, "note"))
     for line in job_lines(listed):
         output.print_result(line)

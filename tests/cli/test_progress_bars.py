@@ -61,6 +61,17 @@ def test_why_a_job_waits_and_what_people_should_know_is_told() -> None:
     ]
 
 
+def test_a_narrow_terminal_shows_whole_parts_of_the_progress() -> None:
+    screen = io.StringIO()
+    train = Record("train", 0, 1200, 5, 5_000_000, 60.0, 83_333.0, 0.1234, 0.9, 0.7654, 1e-4)
+    console = Console(file=screen, force_terminal=True, width=80)
+    with JobProgress(console) as progress:
+        progress.show(view(JobState.RUNNING, train, num_steps=4000, total_rows=20_000_000))
+    assert "step 1,200 of 4,000  3m00s left  loss 0.1234  AUC 0.7654" in screen.getvalue()
+    assert "waiting" not in screen.getvalue(), "the least important part has no room"
+    assert "…" not in screen.getvalue()
+
+
 class Clock:
     """Time that passes when it is told to."""
 

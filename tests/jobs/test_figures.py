@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from distrain.cli.jobs.list import jobs_table
+from distrain.cli.jobs.list import JobsTable
 from distrain.cli.jobs.status_lines import job_lines
 from distrain.cli.top.tables import screen
 from distrain.jobs.api_answers import FIGURES, Job
@@ -31,7 +31,7 @@ def test_a_figure_is_on_each_screen_that_it_names(figure: Figure) -> None:
     phrase = figure.phrase.format(title=title.lower(), text=text)
     texts = {
         "status": ("\n".join(job_lines(job)), f"{title.lower():15}{text}"),
-        "jobs": (drawn(jobs_table([job])), text),
+        "jobs": (drawn(JobsTable([job])), text),
         "line": (drawn(screen([], job, 24, "")), phrase),
         "training": (headline(document, ""), phrase),
     }

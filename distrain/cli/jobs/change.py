@@ -33,7 +33,7 @@ def cancel(job: str, server: JobServer, waits: bool) -> None:
       distrain cancel dlrm --wait
       distrain cancel dlrm --server https://jobs.example
     """
-    why = f"somebody ran `distrain cancel` on host {socket.gethostname()}"
+    why = f"`distrain cancel` on host {socket.gethostname()}"
     with server.jobs() as jobs:
         target = jobs.find(job)
         job_id = target.job_id

@@ -1,6 +1,6 @@
 """`distrain jobs`: prints a table of the jobs of a service or a scheduler."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,10 +17,12 @@ from distrain.cli.output import (
     result_console,
     table_of,
 )
-from distrain.formatting import aucs, duration
+from distrain.formatting import aucs, duration, steps
 from distrain.jobs.figures import shown_on
+from distrain.jobs.run_paths import id_end
 
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType
     from rich.table import Table
 
     from distrain.jobs.api_answers import Job
@@ -70,7 +72,8 @@ def command(
     """List the jobs of a service or of a scheduler, newest first.
 
     A scheduler also lists jobs that ended recently. The column WHY shows why a job does not run
-    yet, or why it failed. `distrain top` shows more about a scheduler's jobs.
+    yet, or why it failed; on a narrow terminal, it is the line below the job. `distrain top` shows
+    more about a scheduler's jobs.
 
     \b
     Examples:
@@ -86,45 +89,82 @@ def command(
         where = "server" if server.is_service else "scheduler"
         print_answer(**{where: server.address}, jobs=documents)
     elif jobs:
-        result_console().print(jobs_table(jobs))
+        result_console().print(JobsTable(jobs))
         if len(jobs) == limit:
             print_remark(f"the newest {limit}; --limit shows more")
     else:
         print_result("no such jobs" if is_filtered else "no jobs")
 
 
-def _cells(job: "Job") -> tuple[str, ...]:
-    """Return a job's cells in the order of the table's columns."""
-    return (
-        clean_line(job.job_id),
-        clean_line(job.name),
-        job.state,
-        str(job.num_ranks),
-        f"{job.step or 0}/{job.num_steps or '?'}",
-        *(figure.of(job.figures) for figure in shown_on("jobs")),
-        aucs(job.valid_auc, job.auc, job.valid_targets, job.targets),
-        duration(job.age_s, 0),
-        clean_line(job.why),
-    )
+_WIDE = 130  # columns of a terminal that fit the table with whole ids and reasons
+_NARROW = ("NAME", "ID", "STATE", "STEP", "VALID/TRAIN", "AGE")
 
 
-def jobs_table(jobs: "Sequence[Job]") -> "Table":
-    """Return jobs as a table to print, one row for each, in their order."""
-    from rich.text import Text
+class JobsTable:
+    """Jobs as a table to print, one row for each, in their order.
 
-    figures = (figure.title.upper() for figure in shown_on("jobs"))
-    numbers = ("RANKS", "STEP", *figures, "AGE")
-    whole = ("JOB", "WHY")  # ids, which other commands take, and reasons are never truncated
-    columns = {
-        heading: {
-            "justify": "right" if heading in numbers else "left",
-            "no_wrap": heading not in whole,
-            "overflow": "fold" if heading in whole else "ellipsis",
+    On a terminal with fewer than `_WIDE` columns, the table has only the ends of the ids, and each
+    reason is on a line below its row.
+    """
+
+    def __init__(self, jobs: "Sequence[Job]"):
+        self._rows = [_cells(job) for job in jobs]
+
+    def __rich_console__(
+        self, console: "Console", options: "ConsoleOptions"
+    ) -> "Iterator[RenderableType]":
+        from rich.padding import Padding
+        from rich.segment import Segment, Segments
+        from rich.text import Text
+
+        if options.max_width >= _WIDE:
+            yield self._table([name for name in self._rows[0] if name != "ID"])
+            return
+        # A cell is never wrapped here, so that each job has one line.
+        head, *lines = console.render_lines(self._table(_NARROW, expand=True), options)
+        yield Segments([*head, Segment.line()])
+        for row, line in zip(self._rows, lines, strict=True):
+            yield Segments([*line, Segment.line()])
+            if row["WHY"]:
+                yield Padding(Text(row["WHY"], "dim"), (0, 0, 0, 4))
+
+    def _table(self, headings: "Sequence[str]", **style: Any) -> "Table":
+        from rich.text import Text
+
+        columns = {
+            heading: {
+                "justify": "right" if heading in _NUMBERS else "left",
+                "no_wrap": heading not in _WHOLE,
+                "overflow": "fold" if heading in _WHOLE else "ellipsis",
+                "ratio": 1 if style and heading == "NAME" else None,  # the rest of the line
+            }
+            for heading in headings
         }
-        for heading in ("JOB", "NAME", "STATE", *numbers[:-1], "VALID/TRAIN", "AGE", "WHY")
+        rows = (
+            [
+                Text(row[name], STATE_STYLES.get(row[name], "")) if name == "STATE" else row[name]
+                for name in headings
+            ]
+            for row in self._rows
+        )
+        return table_of(columns.items(), rows, **TABLE_STYLE, **style)
+
+
+_NUMBERS = ("RANKS", "STEP", *(figure.title.upper() for figure in shown_on("jobs")), "AGE")
+_WHOLE = ("JOB", "WHY")  # ids, which other commands take, and reasons are never truncated
+
+
+def _cells(job: "Job") -> dict[str, str]:
+    """Return a job's cells by the headings of the table's columns, in their order."""
+    return {
+        "JOB": clean_line(job.job_id),
+        "NAME": clean_line(job.name),
+        "ID": clean_line(id_end(job.job_id, job.name)),
+        "STATE": job.state,
+        "RANKS": str(job.num_ranks),
+        "STEP": steps(job.step, job.num_steps),
+        **{figure.title.upper(): figure.of(job.figures) for figure in shown_on("jobs")},
+        "VALID/TRAIN": aucs(job.valid_auc, job.auc, job.valid_targets, job.targets),
+        "AGE": duration(job.age_s, 0),
+        "WHY": clean_line(job.why),
     }
-    rows = (
-        (*cells[:2], Text(job.state, STATE_STYLES.get(job.state, "")), *cells[3:])
-        for job, cells in zip(jobs, map(_cells, jobs), strict=True)
-    )
-    return table_of(columns.items(), rows, **TABLE_STYLE)

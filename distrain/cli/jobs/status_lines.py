@@ -1,10 +1,11 @@
 """Describes a job in lines of text: its state, its progress, or all its facts."""
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from distrain.cli.output import clean_line
-from distrain.formatting import UNKNOWN, model_step_text, scores
+from distrain.formatting import UNKNOWN, count, model_step_text, scores, steps
 from distrain.jobs.figures import phrases, shown_on
 from distrain.jobs.status import figures_in, is_number
 
@@ -23,7 +24,7 @@ def progress_line(document: Mapping[str, Any]) -> str:
     `document` is the API's JSON of the job, or of an event about its progress.
     """
     numbers = figures_in(document)
-    words = [f"step {document.get('step')}/{document.get('num_steps') or '?'}"]
+    words = [f"step {steps(numbers.get('step'), numbers.get('num_steps'))}"]
     words += phrases({n: v for n, v in document.items() if is_number(v)}, "line")
     for split, before in (("training", ""), ("validation", "valid_")):
         figures = [numbers.get(f"{before}{name}") for name in ("loss", "auc", "targets")]
@@ -36,24 +37,28 @@ def job_lines(job: "Job") -> list[str]:
     """Return all known facts of a job as lines for people: one per fact, restart and message."""
     more = job.document
     state = job.state + (f", last known as {job.last_known}" if job.last_known else "")
-    kept = model_step_text(job.model_step, job.step, refit_steps=job.refit_steps)
     facts = {
         "job": job.id,
         "state": state + (f": {job.why_pending}" if job.why_pending else ""),
         "project": job.project,
         "owner": job.owner,
         "cluster": job.cluster,
-        "submitted": job.created_at,
-        "started": job.started_at,
-        "ended": job.finished_at,
-        "last heard": job.observed_at,
+        "submitted": _whole_s(job.created_at),
+        "started": _whole_s(job.started_at),
+        "ended": _whole_s(job.finished_at),
+        "last heard": _whole_s(job.observed_at),
         "ranks": str(job.num_ranks),
         "attempt": str(job.attempt),
-        "step": f"{job.step or 0}/{job.num_steps or '?'}",
+        "step": steps(job.step, job.num_steps),
         **{one.title.lower(): one.of(job.figures) for one in shown_on("status")},
         "validation": scores(job.valid_loss, job.valid_auc, targets=job.valid_targets),
         "training": scores(job.loss, job.auc, targets=job.targets),
-        "kept": kept,
+        "saved step": model_step_text(
+            job.model_step,
+            job.step,
+            stopped_early=job.stopped_early_step is not None,
+            refit_steps=job.refit_steps,
+        ),
         "priority": str(job.priority),
         "checkpoints": _checkpoints(job, more.get("last_checkpoint") or {}),
         "run folder": job.run_dir,
@@ -66,14 +71,19 @@ def job_lines(job: "Job") -> list[str]:
         f"{name:15}{clean_line(text)}" for name, text in facts.items() if text and text != UNKNOWN
     ]
     lines += [
-        f"{'restart':15}attempt {setback['attempt']} ended after step {setback['step']}: "
+        f"{'restart':15}attempt {setback['attempt']} ended after step {count(setback['step'])}: "
         f"{setback['reason']}: {clean_line(setback['message'])}"
-        for setback in more.get("setbacks") or ()
+        for setback in more.get("setbacks") or filter(None, [job.last_restart])
     ]
     return [*lines, *(job.message or "").splitlines()]
+
+
+def _whole_s(time: str | None) -> str:
+    """Return a time of the API without fractions of seconds; "" for `None`."""
+    return re.sub(r"\.\d+", "", time or "")
 
 
 def _checkpoints(job: "Job", last: Mapping[str, Any]) -> str | None:
     if not (job.checkpoints and last.get("path")):
         return None if job.checkpoints is None else str(job.checkpoints)
-    return f"{job.checkpoints}, the last of step {last['step']}: {last['path']}"
+    return f"{job.checkpoints}, the last of step {count(last['step'])}: {last['path']}"

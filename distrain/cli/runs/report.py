@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -127,7 +127,17 @@ def compare(runs: tuple[Path, ...]) -> None:
     data = [read_run_to_show(run) for run in runs]
     comparison = compared(data)
     console = result_console()
-    _print(console, "outcome", comparison.names, comparison.outcomes)
+    outcomes = [
+        (
+            name,
+            *(
+                f"{t} (best)" if n in comparison.best.get(name, ()) else t
+                for n, t in enumerate(row)
+            ),
+        )
+        for name, *row in comparison.outcomes
+    ]
+    _print(console, "outcome", comparison.names, outcomes)
     if comparison.settings:
         _print(console, "differences in the spec", comparison.names, comparison.settings)
     else:
@@ -143,7 +153,7 @@ def compare(runs: tuple[Path, ...]) -> None:
 def _print(
     console: "Console", title: str, names: Sequence[str], rows: Iterable[Sequence[str]]
 ) -> None:
-    columns = [("", {"style": "bold", "overflow": "fold"})]
+    columns: list[tuple[str, dict[str, Any]]] = [("", {"style": "bold", "no_wrap": True})]
     columns += [(name, {"overflow": "fold"}) for name in names]
     table = table_of(columns, rows, title=title, title_justify="left")
     console.print(table, highlight=False)

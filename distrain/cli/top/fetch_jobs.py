@@ -9,6 +9,7 @@ from urllib.parse import urlsplit, urlunsplit
 import httpx2
 
 from distrain.client.client import Client
+from distrain.client.credentials import SERVER_VARIABLE
 from distrain.client.errors import NotAuthorised, NotFound, ServiceError, ServiceUnavailable
 from distrain.client.retries import certificate_hint
 from distrain.errors import ClusterError, InputError
@@ -50,6 +51,11 @@ def read_jobs(client: Client, job_id: str | None) -> tuple[list[Job], Job | None
             "Name it with --dashboard, as `distrain train` prints it (with TLS it begins with "
             "https://), or its scheduler with --scheduler."
         )
+        if os.environ.get(SERVER_VARIABLE):
+            hint += (
+                f" {SERVER_VARIABLE} names a service, which this command does not ask: `distrain "
+                f"jobs` lists its jobs. The scheduler's own token goes into {TOKEN_VARIABLE}."
+            )
         hint = certificate_hint(error, "--tls-ca-file") or hint
         text = f"cannot reach the dashboard: {error.message}"
         raise ClusterError(text, where=where, hint=hint) from None

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from distrain.cli.jobs.list import TABLE_STYLE, jobs_table
+from distrain.cli.jobs.list import TABLE_STYLE, JobsTable
 from distrain.cli.jobs.status_lines import progress_line, state_line
 from distrain.cli.output import clean_line, table_of
-from distrain.formatting import count, milliseconds, percent
+from distrain.formatting import count, milliseconds, percent, phase_name
 from distrain.jobs.api_answers import Job
 from distrain.runs.records.merging import add_up, phase_shares
 from distrain.scheduler.history.ranks import is_straggler
@@ -34,7 +34,7 @@ def screen(jobs: Sequence[Job], job: Job | None, most_ranks: int, note: str) -> 
         rest = max(len(ranks), job.num_ranks) - most_ranks
         parts += [Text(f"and {rest} other ranks", style="dim")] if rest > 0 else []
         parts.append(Text(""))
-    return Group(*parts, jobs_table(jobs) if jobs else Text("no jobs yet"))
+    return Group(*parts, JobsTable(jobs) if jobs else Text("no jobs yet"))
 
 
 def _about(job: Job, ranks: Sequence[Rank]) -> list[str]:
@@ -49,7 +49,9 @@ def _about(job: Job, ranks: Sequence[Rank]) -> list[str]:
             f"median {milliseconds(slowest.get('median_step_time_s'))}"
         )
     if shares := largest_shares(ranks):
-        lines.append("time: " + ", ".join(f"{name} {pct:.0f} %" for name, pct in shares))
+        lines.append(
+            "time: " + ", ".join(f"{phase_name(name)} {pct:.0f} %" for name, pct in shares)
+        )
     return lines
 
 

@@ -166,7 +166,7 @@ def flat(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def differences(documents: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     """Return the fields that differ between documents, by dotted name, with each document's value.
 
-    A missing field counts as null.
+    A missing field counts as null, and so does an empty section.
 
     >>> differences([{"name": "a", "train": {"seed": 0}}, {"name": "b", "train": {"seed": 0}}])
     {'name': ['a', 'b']}
@@ -174,7 +174,8 @@ def differences(documents: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     values = [flat(document) for document in documents]
     names = dict.fromkeys(name for one in values for name in one)
     rows = {name: [one.get(name) for one in values] for name in names}
-    return {name: row for name, row in rows.items() if any(value != row[0] for value in row)}
+    filled = {name: row for name, row in rows.items() if any(v not in (None, {}) for v in row)}
+    return {name: row for name, row in filled.items() if any(value != row[0] for value in row)}
 
 
 def sets_section(overrides: Iterable[str], section: str) -> bool:

@@ -1,9 +1,11 @@
 """Draws single plots of a run into given matplotlib axes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import isfinite, sqrt
 from typing import Any
 
+from distrain.formatting import phase_name
 from distrain.jobs.job_view import Record
 from distrain.runs.records.merging import phase_shares
 from distrain.runs.records.series import curve_limits
@@ -12,21 +14,38 @@ from distrain.runs.report import colours
 _MOST_POINTS = 2000
 """The largest number of points in a drawn curve."""
 
-XAxis = Callable[[Record], float]  # the position of a record on the x axis
-
-
-def millions(record: Record) -> float:
-    return record.rows_total / 1e6
-
-
-def minutes(record: Record) -> float:
-    return record.elapsed_s / 60
-
-
-X_AXIS_LABELS: dict[XAxis, str] = {
-    millions: "rows trained [millions]",
-    minutes: "wall time [minutes]",
+_UNITS: Mapping[str, tuple[str, Sequence[tuple[str, float]]]] = {
+    "rows_total": ("rows trained", (("millions", 1e6), ("thousands", 1e3), ("", 1.0))),
+    "elapsed_s": ("training time", (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))),
 }
+
+
+@dataclass(frozen=True)
+class XAxis:
+    """An x axis, called with a record to get its position.
+
+    Attributes:
+        field: The field of a record, `rows_total` or `elapsed_s`.
+        unit: The value of the field at position 1.
+    """
+
+    field: str
+    unit: float
+    label: str
+
+    def __call__(self, record: Record) -> float:
+        return float(getattr(record, self.field)) / self.unit
+
+
+def x_axis_of(records: Sequence[Record], field: str) -> XAxis:
+    """Return the axis of a field, in the unit that suits the last of the records.
+
+    `field` is `rows_total` or `elapsed_s`.
+    """
+    title, units = _UNITS[field]
+    most = getattr(records[-1], field) if records else 0
+    name, unit = next((one for one in units if most >= 2 * one[1]), units[-1])
+    return XAxis(field, unit, f"{title} [{name}]" if name else title)
 
 
 def draw_column(
@@ -52,7 +71,7 @@ def draw_metric(
     valid: Sequence[Record],
     name: str,
     label: str,
-    x_axis: XAxis = millions,
+    x_axis: XAxis,
 ) -> None:
     """Draw the metric `name` (as in `Record.value`) of training and validation.
 
@@ -80,7 +99,7 @@ def fit_range(
     train: Sequence[Record],
     valid: Sequence[Record],
     name: str,
-    x_axis: XAxis = millions,
+    x_axis: XAxis,
 ) -> None:
     """Set the y range to all points except outliers at the start; arrows mark the outliers.
 
@@ -110,9 +129,7 @@ def fit_range(
             )  # fmt: skip
 
 
-def draw_line(
-    axes: Any, train: Sequence[Record], name: str, label: str, x_axis: XAxis = millions
-) -> None:
+def draw_line(axes: Any, train: Sequence[Record], name: str, label: str, x_axis: XAxis) -> None:
     """Draw the curve of the value `name` of training records; the y axis begins at 0."""
     draw_column(axes, train, name, x_axis, color=colours.TRAIN)
     axes.set_ylabel(label)
@@ -152,8 +169,8 @@ def draw_group_rows(axes: Any, of: Mapping[str, Sequence[float]]) -> None:
     axes.set_ylabel("rows of the group")
 
 
-def draw_shares(axes: Any, train: Sequence[Record]) -> None:
-    """Draw each phase's share of wall time, the mean of all ranks, stacked, over the rows trained.
+def draw_shares(axes: Any, train: Sequence[Record], x_axis: XAxis) -> None:
+    """Draw each phase's share of wall time, the mean of all ranks, stacked, over `x_axis`.
 
     Phases that never took time are left out, and long runs are thinned by `thinned`.
     """
@@ -161,11 +178,11 @@ def draw_shares(axes: Any, train: Sequence[Record]) -> None:
     of_records = [phase_shares(record.seconds or {}) for record in shown]
     phases = [p for p in colours.PHASES if any(shares.get(p, 0.0) > 0 for shares in of_records)]
     if phases:
-        places = [millions(record) for record in shown]
+        places = [x_axis(record) for record in shown]
         colors = [colours.PHASES[p] for p in phases]
         lines = ([shares.get(phase, 0.0) for shares in of_records] for phase in phases)
         axes.stackplot(
-            places, *lines, labels=[phase.replace("_", " ") for phase in phases], colors=colors
+            places, *lines, labels=[phase_name(phase) for phase in phases], colors=colors
         )
         _legend_beside(axes)
     axes.set_ylim(0, 100)
@@ -181,7 +198,7 @@ def draw_bars(axes: Any, seconds: Sequence[Mapping[str, float]], names: Sequence
     for phase, colour in colours.PHASES.items():
         widths = [of_rank.get(phase, 0.0) for of_rank in seconds]
         if any(widths):
-            axes.barh(names, widths, left=left, color=colour, label=phase.replace("_", " "))
+            axes.barh(names, widths, left=left, color=colour, label=phase_name(phase))
             left = [a + b for a, b in zip(left, widths, strict=True)]
     axes.invert_yaxis()
     axes.set_xlabel("wall time [s]")

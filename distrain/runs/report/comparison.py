@@ -1,10 +1,11 @@
 """`distrain compare`: compares several runs in a table."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from distrain.formatting import UNKNOWN
+from distrain.jobs.run_paths import id_end
 from distrain.jobs.spec.load import differences
 from distrain.runs.report.outcome import outcome_rows
 from distrain.runs.run_data import RunData
@@ -18,6 +19,7 @@ class Comparison:
     settings: tuple[tuple[str, ...], ...]  # fields of the spec that differ
     environment: tuple[tuple[str, ...], ...]  # properties of machines and versions that differ
     outcomes: tuple[tuple[str, ...], ...]  # the runs' metrics
+    best: Mapping[str, frozenset[int]]  # by the name of an outcome: the places of the best runs
 
 
 def compare(runs: Sequence[RunData]) -> Comparison:
@@ -37,7 +39,32 @@ def compare(runs: Sequence[RunData]) -> Comparison:
             (name, *(of_run.get(name, UNKNOWN) for of_run in outcomes))
             for name in dict.fromkeys(name for of_run in outcomes for name in of_run)
         ),
+        best={
+            title: best_places([run.outcome.get(name) for run in runs], choose)
+            for title, name, choose in _JUDGED
+        },
     )
+
+
+_JUDGED: tuple[tuple[str, str, Callable[[Iterable[float]], float]], ...] = (
+    ("AUC", "auc", max),
+    ("loss", "log_loss", min),
+    ("normalised entropy", "normalised_entropy", min),
+    ("rows/s", "rows_per_s", max),
+)
+
+
+def best_places(
+    values: Sequence[float | None], choose: Callable[[Iterable[float]], float]
+) -> frozenset[int]:
+    """Return the places of the best values; none if all values are equal or unknown.
+
+    >>> best_places([0.5, None, 0.7], max), best_places([0.5, 0.5], min)
+    (frozenset({2}), frozenset())
+    """
+    known = {value for value in values if value is not None}
+    best = choose(known) if len(known) > 1 else None
+    return frozenset(n for n, value in enumerate(values) if best is not None and value == best)
 
 
 def _names(runs: Sequence[RunData]) -> tuple[str, ...]:
@@ -48,7 +75,7 @@ def _names(runs: Sequence[RunData]) -> tuple[str, ...]:
     `NAME RANDOM`.
     """
     folders = [
-        f"{run.spec.name} {run.name.rpartition('-')[2]}"
+        f"{run.spec.name} {id_end(run.name, run.spec.name)}"
         if run.root.name == run.name and run.name.startswith(f"{run.spec.name}-")
         else run.root.name
         for run in runs

@@ -11,7 +11,6 @@ from distrain.formatting import MAIN_METRICS, count, target_name
 from distrain.jobs.job_view import Record
 from distrain.runs.report import colours
 from distrain.runs.report.axes import (
-    X_AXIS_LABELS,
     XAxis,
     draw_bars,
     draw_group_rows,
@@ -20,8 +19,7 @@ from distrain.runs.report.axes import (
     draw_reliability,
     draw_shares,
     legend_above,
-    millions,
-    minutes,
+    x_axis_of,
 )
 from distrain.runs.run_data import RunData
 from distrain.version import __version__
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_TARGETS = 16
+_HALF_IN = (5.5, 3.4)  # the size of a figure beside another
 _ROWS_PER_S = "rows/s, all ranks"
 
 
@@ -51,20 +50,21 @@ def draw_curves(
     """Write a PNG with plots of loss, AUC with its error bound, rows/s and shares of wall time.
 
     Without a binary target, the first two of `metric_curves` replace loss and AUC. A line marks
-    `model_step`, the step of the best validation, unless it is the last step or `None`.
+    `model_step`, the step of the saved model, unless it is the last step or `None`.
     """
     figure = new_figure(11, 7)
     train = [record for record in records if record.split == "train"]
     valid = [record for record in records if record.split == "valid"]
     figure.suptitle(title, parse_math=False)
+    x_axis = x_axis_of(records, "rows_total")
     first, second, speed, share = figure.subplots(2, 2).flatten()
     for axes, (name, label) in zip((first, second), metric_curves(records).items(), strict=False):
-        draw_metric(axes, train, valid, name, label)
-        _mark_best_step(axes, records, model_step, millions)
-    draw_line(speed, train, "rows_per_s", _ROWS_PER_S)
-    draw_shares(share, train)
+        draw_metric(axes, train, valid, name, label, x_axis)
+        _mark_saved_step(axes, records, model_step, x_axis)
+    draw_line(speed, train, "rows_per_s", _ROWS_PER_S, x_axis)
+    draw_shares(share, train, x_axis)
     for axes in (first, second, speed, share):
-        _frame(axes, millions)
+        _frame(axes, x_axis)
     figure.supxlabel(
         f"distrain {__version__}", fontsize="small", color=colours.GREY, x=0.99, ha="right"
     )
@@ -76,8 +76,9 @@ def loss_image(records: Sequence[Record]) -> bytes:
     figure = new_figure(7, 2.6)
     axes = figure.subplots()
     train, valid = ([r for r in records if r.split == split] for split in ("train", "valid"))
-    draw_metric(axes, train, valid, "loss", "log loss [nats]")
-    _frame(axes, millions)
+    x_axis = x_axis_of(records, "rows_total")
+    draw_metric(axes, train, valid, "loss", "log loss, nats", x_axis)
+    _frame(axes, x_axis)
     return image_of(figure)
 
 
@@ -96,23 +97,23 @@ def metric_curves(records: Sequence[Record]) -> dict[str, str]:
         if of_target.get(metric) is not None
     }
     if not targets or any(record.loss is not None for record in records):
-        return {"loss": "log loss [nats]", "auc": "AUC", **metrics}
+        return {"loss": "log loss, nats", "auc": "AUC", **metrics}
     if len(metrics) == 1:
         (target,) = targets
-        second = {"rmse": ("mae", "MAE"), "accuracy": ("log_loss", "log loss [nats]")}
+        second = {"rmse": ("mae", "MAE"), "accuracy": ("log_loss", "log loss, nats")}
         name, label = second[next(iter(metrics)).rpartition(".")[2]]
         metrics[f"{target}.{name}"] = f"{target_name(target)}: {label}"
     return metrics
 
 
-def run_figures(data: RunData) -> dict[str, "Figure"]:
+def run_figures(data: RunData) -> dict[str, list["Figure"]]:
     """Return a run's figures by name, in the order of the report; {} if there are no records.
 
-    A figure is left out without values for it: that of reliability without a validation that has
-    one, that of the learning rate without a record of it, and those of time without training
-    records.
+    A name has one wide figure, or two that are shown beside each other. A figure is left out
+    without values for it: that of reliability without a validation that has one, that of the
+    learning rate without a record of it, and those of time without training records.
     """
-    figures: dict[str, Figure] = {}
+    figures: dict[str, list[Figure]] = {}
     for name, label in metric_curves(data.records).items() if data.records else ():
         figures[name] = _pair(
             data, lambda axes, d, x, n=name, y=label: _draw_metric_of(axes, d, n, y, x)
@@ -128,8 +129,8 @@ def run_figures(data: RunData) -> dict[str, "Figure"]:
         figures["rows-per-second"] = _pair(
             data, lambda axes, d, x: draw_line(axes, d.train, "rows_per_s", _ROWS_PER_S, x)
         )
-        figures["time-over-rows"] = _shares(data)
-        figures["time-by-rank"] = _bars(data)
+        figures["time-over-rows"] = [_shares(data)]
+        figures["time-by-rank"] = [_bars(data)]
     return figures
 
 
@@ -143,42 +144,45 @@ def image_of(figure: "Figure") -> bytes:
     return buffer.getvalue()
 
 
-def _pair(data: RunData, draw: Any) -> "Figure":
-    """Return a figure with the same plot twice: over rows trained, and over wall time.
+def _pair(data: RunData, draw: Any) -> list["Figure"]:
+    """Return the same plot over rows trained, and over training time.
 
-    `draw` gets axes, the run's data and the function that gives a record's position.
+    `draw` gets axes, the run's data and the x axis.
     """
-    figure = new_figure(11, 3.4)
-    for axes, x_axis in zip(figure.subplots(1, 2), (millions, minutes), strict=True):
+    figures = []
+    for x_axis in (x_axis_of(data.records, field) for field in ("rows_total", "elapsed_s")):
+        figure = new_figure(*_HALF_IN)
+        axes = figure.subplots()
         draw(axes, data, x_axis)
         for restart in data.restarts:
             place = _place(data.records, restart.get("step") or 0, x_axis)
             axes.axvline(place, color=colours.RED, linewidth=0.8, linestyle=":")
         _frame(axes, x_axis)
-    return figure
+        figures.append(figure)
+    return figures
 
 
 def _frame(axes: Any, x_axis: XAxis) -> None:
-    axes.set_xlabel(X_AXIS_LABELS[x_axis])
+    axes.set_xlabel(x_axis.label)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _reliability(groups: Mapping[str, Sequence[float]]) -> "Figure":
-    figure = new_figure(11, 3.4)
-    left, right = figure.subplots(1, 2)
-    draw_reliability(left, groups)
-    draw_group_rows(right, groups)
-    for axes in (left, right):
+def _reliability(groups: Mapping[str, Sequence[float]]) -> list["Figure"]:
+    figures = [new_figure(*_HALF_IN) for _ in range(2)]
+    for figure, draw in zip(figures, (draw_reliability, draw_group_rows), strict=True):
+        axes = figure.subplots()
+        draw(axes, groups)
         axes.grid(alpha=0.25)
-    return figure
+    return figures
 
 
 def _shares(data: RunData) -> "Figure":
     figure = new_figure(11, 3.4)
     axes = figure.subplots()
-    draw_shares(axes, data.train)
-    axes.set_xlabel(X_AXIS_LABELS[millions])
+    x_axis = x_axis_of(data.records, "rows_total")
+    draw_shares(axes, data.train, x_axis)
+    axes.set_xlabel(x_axis.label)
     return figure
 
 
@@ -194,17 +198,17 @@ def _bars(data: RunData) -> "Figure":
 
 def _draw_metric_of(axes: Any, data: RunData, name: str, label: str, x_axis: XAxis) -> None:
     draw_metric(axes, data.train, data.valid, name, label, x_axis)
-    _mark_best_step(axes, data.records, data.summary.get("model_step"), x_axis)
+    _mark_saved_step(axes, data.records, data.summary.get("model_step"), x_axis)
 
 
-def _mark_best_step(axes: Any, records: Sequence[Record], step: int | None, x_axis: XAxis) -> None:
-    """Draw a line at `step`, the step of the best validation.
+def _mark_saved_step(axes: Any, records: Sequence[Record], step: int | None, x_axis: XAxis) -> None:
+    """Draw a line at `step`, the step of the saved model.
 
     Draws nothing if it is the last step or `None`.
     """
     if step is not None and step < records[-1].step:
         place = _place(records, step, x_axis)
-        axes.axvline(place, color=colours.GREEN, linewidth=1, label=f"best step {count(step)}")
+        axes.axvline(place, color=colours.GREEN, linewidth=1, label=f"saved step {count(step)}")
         legend_above(axes)
 
 

@@ -18,13 +18,17 @@ body { font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: var
 h1 { font-size: 1.5em; margin-bottom: 0.2em; } h2 { font-size: 1.15em; margin-top: 1.8em; }
 h1, p { overflow-wrap: anywhere; }
 table { border-collapse: collapse; }
-img { width: 100%; min-width: 640px; display: block; filter: var(--picture); }
+img { width: 100%; display: block; filter: var(--picture); } .wide img { min-width: 640px; }
+.wide { overflow-x: auto; }
+.pair { display: grid; gap: 1em;
+        grid-template-columns: repeat(auto-fit, minmax(min(26em, 100%), 1fr)); }
+.facts { columns: 26em; } .facts .wide { overflow: visible; }
+.facts table { width: 100%; } .facts tr { break-inside: avoid; }
 td, th { text-align: left; vertical-align: top; padding: 0.15em 1.2em 0.15em 0;
          border-bottom: 1px solid var(--line); }
 td.long { min-width: 14em; overflow-wrap: anywhere; }
 th { font-weight: 600; } pre { background: var(--well); padding: 0.8em; overflow-x: auto;
      white-space: pre-wrap; } .bad { color: var(--bad); } .muted { color: var(--muted); }
-.wide { overflow-x: auto; }
 """
 _LONG = 24
 """Words of up to this number of characters are never broken over lines."""
@@ -59,6 +63,11 @@ def table(rows: Iterable[Sequence[object]], header: Sequence[object] = ()) -> st
     )
 
 
+def columns(content: str) -> str:
+    """Return an HTML element with the content in two columns where there is room."""
+    return f'<div class="facts">{content}</div>'
+
+
 def _cell(value: object) -> str:
     words = str(value).split()
     kind = ' class="long"' if any(len(word) > _LONG for word in words) else ""
@@ -78,11 +87,15 @@ def folded(summary: str, content: str) -> str:
     return f"<details><summary>{escaped(summary)}</summary>\n{content}</details>"
 
 
-def svg_image(svg: bytes, what: str) -> str:
-    """Return an HTML element with the embedded picture; `what` is its alternative text."""
-    data = base64.b64encode(svg).decode("ascii")
-    image = f'<img alt="{escaped(what)}" src="data:image/svg+xml;base64,{data}">'
-    return f'<div class="wide">{image}</div>'
+def pictures_of(svgs: Sequence[bytes], what: str) -> str:
+    """Return an HTML element with embedded SVG pictures, beside each other where there is room.
+
+    `what` is their alternative text.
+    """
+    data = (base64.b64encode(svg).decode("ascii") for svg in svgs)
+    kind = "wide" if len(svgs) == 1 else "pair"
+    images = (f'<img alt="{escaped(what)}" src="data:image/svg+xml;base64,{one}">' for one in data)
+    return f'<div class="{kind}">{"".join(images)}</div>'
 
 
 def escaped(value: object) -> str:

@@ -28,7 +28,7 @@ def outcome_rows(outcome: Mapping[str, Any]) -> list[tuple[str, str]]:
     is_undefined = get("auc") is None and get("scored_rows")
     auc = NO_AUC if is_undefined else bounded(get("auc"), get("auc_bound"))
     figures = (get("log_loss"), get("normalised_entropy"), get("targets"), get("own"))
-    kept = model_step_text(
+    saved = model_step_text(
         get("model_step"),
         get("steps"),
         stopped_early=get("stopped_early") is not None,
@@ -38,12 +38,12 @@ def outcome_rows(outcome: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("ranks", count(get("num_ranks"))),
         ("steps", count(get("steps"))),
         ("rows trained", count(get("rows"))),
-        ("wall time", duration(get("wall_s"))),
+        ("training time", duration(get("wall_s"))),
         ("rows/s", count(get("rows_per_s"))),
         ("waiting for data", _stall(get("stall_pct") or ())),
         ("scored on", _scored_on(outcome)),
         *score_rows(auc, *figures),
-        ("model", kept),
+        ("saved step", saved),
         ("parameters", count(get("parameters"))),
         ("read by", get("reader") or UNKNOWN),
         ("attempts", count(get("attempts"))),

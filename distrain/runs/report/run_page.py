@@ -15,12 +15,13 @@ from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.load import dump_yaml
 from distrain.runs.report.figures import draw_curves, image_of, metric_curves, run_figures
 from distrain.runs.report.markup import (
+    columns,
     escaped,
     folded,
     page,
     paragraph,
+    pictures_of,
     section,
-    svg_image,
     table,
     verbatim,
 )
@@ -30,7 +31,7 @@ from distrain.storage.outputs import atomic_file
 from distrain.version import __version__
 
 _FIGURE_TITLES = {
-    "loss": "Log loss",
+    "loss": "Loss",
     "auc": "AUC, with the error of its bins as a band",
     "reliability": "Reliability: predicted and observed rates of the last validation",
     "learning-rate": "Learning rate",
@@ -48,13 +49,15 @@ def write_report(root: Path, out: Path) -> None:
     data = read_run_to_show(root)
     titles = {**metric_curves(data.records), **_FIGURE_TITLES}
     pictures = [
-        section(titles[name], svg_image(image_of(figure), titles[name]))
-        for name, figure in run_figures(data).items()
+        section(titles[name], pictures_of([image_of(one) for one in figures], titles[name]))
+        for name, figures in run_figures(data).items()
     ]
-    outcome = section("Outcome", table([("state", data.state), *outcome_rows(data.outcome)]))
+    outcome = section(
+        "Outcome", columns(table([("state", data.state), *outcome_rows(data.outcome)]))
+    )
     sections = [*_head(data), outcome, *pictures, *_tables(data)]
     with atomic_file(out) as partial:
-        partial.write_text(page(f"Run {data.name}", sections), encoding="utf-8")
+        partial.write_text(page(data.spec.name, sections), encoding="utf-8")
 
 
 def write_curves(root: Path) -> list[Path]:
@@ -72,8 +75,8 @@ def write_curves(root: Path) -> list[Path]:
 
 
 def _head(data: RunData) -> Iterable[str]:
-    yield f"<h1>Run {escaped(data.name)}</h1>"
-    about = f"{data.spec.name}, {data.state}; begun {data.run.created}, distrain {data.run.version}"
+    yield f"<h1>{escaped(data.spec.name)}</h1>"
+    about = f"{data.name}, {data.state}; begun {data.run.created}, distrain {data.run.version}"
     yield paragraph(about, "muted")
     if data.state == RUNNING:
         yield paragraph(f"The run has not ended{_last(data)}. This page shows its progress so far.")

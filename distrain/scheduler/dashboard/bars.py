@@ -7,6 +7,7 @@ from bokeh.models import FactorRange, HoverTool, Legend, LegendItem, Span
 from bokeh.plotting import figure
 from bokeh.transform import dodge, factor_cmap
 
+from distrain.formatting import phase_name
 from distrain.jobs.events import PHASES
 from distrain.runs.report import colours
 from distrain.scheduler.dashboard.figure_data import (
@@ -40,7 +41,7 @@ def time_by_phase() -> Panel:
     colors = [colours.PHASES[phase] for phase in PHASES]
     bars = drawn.vbar_stack(list(PHASES), x="rank", width=0.8, source=source, color=colors)
     items = [
-        LegendItem(label=phase.replace("_", " "), renderers=[bar])
+        LegendItem(label=phase_name(phase), renderers=[bar])
         for phase, bar in zip(PHASES, bars, strict=True)
     ]
     style = {"label_text_font_size": "8pt", "spacing": 0, "padding": 4, "glyph_width": 12}
@@ -50,7 +51,7 @@ def time_by_phase() -> Panel:
     for phase, bar in zip(PHASES, bars, strict=True):
         tips = [
             ("rank", "@rank @worker"),
-            (phase.replace("_", " "), f"@{phase}{{0.0}} %, @{phase}_s{{0.00}} s"),
+            (phase_name(phase), f"@{phase}{{0.0}} %, @{phase}_s{{0.00}} s"),
         ]
         drawn.add_tools(HoverTool(tooltips=tips, renderers=[bar], visible=False))
 

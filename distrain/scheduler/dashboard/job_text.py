@@ -14,6 +14,7 @@ from distrain.formatting import (
     model_step_text,
     number,
     score,
+    steps,
 )
 from distrain.jobs.api_answers import Job
 from distrain.jobs.figures import phrases, shown_on
@@ -32,7 +33,7 @@ def job_columns(jobs: Sequence[Document]) -> Columns:
         "name": [str(job.get("name") or "") for job in jobs],
         "state": [state_text(job) for job in jobs],
         "progress_pct": [progress_pct(job) for job in jobs],
-        "step": [_of(job.get("step"), job.get("num_steps")) for job in jobs],
+        "step": [steps(job.get("step"), job.get("num_steps")) for job in jobs],
         "loss": [number(job.get("loss"), 4) for job in jobs],
         "auc": [score(job.get("auc"), job.get("targets")) for job in jobs],
         "valid_auc": [score(job.get("valid_auc"), job.get("valid_targets")) for job in jobs],
@@ -76,11 +77,11 @@ def headline(
             f"<code>{command}</code>; <code>distrain init</code> writes such a job.yaml."
         )
     facts = [
-        f"step {_of(job.get('step'), job.get('num_steps'))}",
+        f"step {steps(job.get('step'), job.get('num_steps'))}",
         f"{count(job.get('rows_total'))} rows",
         _scores("validation", job, "valid_"),
         _scores("training", job, ""),
-        *_kept(job),
+        *_saved(job),
         *phrases(job, "training"),
     ]
     name = escape(f"{job.get('name') or job['id']}: {state_text(job)}")
@@ -110,11 +111,14 @@ def _link(job: Document) -> str:
     return f' · <a href="{escape(url)}">job page</a>' if is_web else ""
 
 
-def _kept(job: Document) -> list[str]:
-    kept = model_step_text(
-        job.get("model_step"), job.get("step"), refit_steps=job.get("refit_steps")
+def _saved(job: Document) -> list[str]:
+    saved = model_step_text(
+        job.get("model_step"),
+        job.get("step"),
+        stopped_early=job.get("stopped_early_step") is not None,
+        refit_steps=job.get("refit_steps"),
     )
-    return [] if kept == UNKNOWN else [f"model: {kept}"]
+    return [] if saved == UNKNOWN else [f"saved step {saved}"]
 
 
 def _scores(split: str, job: Document, before: str) -> str:
@@ -179,7 +183,3 @@ def state_text(job: Document) -> str:
 def progress_pct(job: Document) -> float:
     steps = job.get("num_steps") or 0
     return round(min(100.0, 100.0 * (job.get("step") or 0) / steps), 1) if steps else 0.0
-
-
-def _of(part: int | None, whole: int | None) -> str:
-    return f"{count(part or 0)} of {count(whole)}" if whole else count(part or 0)

@@ -21,14 +21,14 @@ _FIGURES = shown_on("training")
 # The most important columns come first, to be visible on narrow screens without scrolling.
 _TITLES = {
     "name": ("name", 120),
-    "state": ("state", 180),
-    "progress_pct": ("progress", 110),
+    "state": ("state", 165),
+    "progress_pct": ("progress", 95),
     "step": ("step", 110),
-    "valid_auc": ("valid. AUC", 75),
-    **{one.name: (one.title.lower(), max(75, 7 * len(one.title))) for one in _FIGURES},
-    "auc": ("train. AUC", 75),
-    "loss": ("train. loss", 75),
-    "num_ranks": ("ranks", 50),
+    "valid_auc": ("valid. AUC", 85),
+    **{one.name: (one.title.lower(), max(80, 8 + 8 * len(one.title))) for one in _FIGURES},
+    "auc": ("train. AUC", 85),
+    "loss": ("train. loss", 85),
+    "num_ranks": ("ranks", 65),
     "job_id": ("job", 240),
 }
 

@@ -10,11 +10,13 @@ from distrain.jobs.assignment import Slot
 from distrain.jobs.job_view import JobView, steps_of_refit
 from distrain.jobs.states import JobState
 from distrain.jobs.status import finite, gpus_in, targets_in
+from distrain.runs.summary import rows_per_s_of, wall_s_of
 from distrain.scheduler.history.job_history import JobHistory, Moment
 from distrain.scheduler.history.ranks import RankState, shown_ranks
 from distrain.scheduler.lifecycle.job import Job as LifecycleJob
 
 _KEPT_RESTARTS = 100  # restarts on the time line
+_RESTART_CHARACTERS = 300  # of the message, which is a part of each event about progress
 
 
 @dataclass(frozen=True)
@@ -69,21 +71,41 @@ class Watched:
             finished_at=utc(history.state_since_s) if view.state.is_final else None,
             recorded=view.recorded or bool(view.record_error),
             restarts=len(view.restarts),
+            last_restart=last_restart(view),
             step=history.step,
             num_steps=view.num_steps,
-            rows_per_s=history.mean_rows_per_s if view.state.is_final else history.rows_per_s,
+            rows_per_s=self._rows_per_s,
             loss=train.loss if train else tail.get("loss"),
             auc=train.auc if train else tail.get("auc"),
             valid_loss=valid.loss if valid else valid_tail.get("loss"),
             valid_auc=valid.auc if valid else valid_tail.get("auc"),
             model_step=view.model_step,
             refit_steps=steps_of_refit(view.refit),
+            stopped_early_step=(view.stopped_early or {}).get("step"),
             eta_s=time_left_s(self),
             checkpoints=view.checkpoints.count,
             gpus=gpus_in(view.rank_places) if view.rank_places else None,
             targets=targets_in(train and train.targets),
             valid_targets=targets_in(valid and valid.targets),
         )
+
+    @property
+    def _rows_per_s(self) -> float | None:
+        """The rate of the last record; of a job that has ended, the same mean as in its summary."""
+        view, history = self.view, self.history
+        if not view.state.is_final:
+            return history.rows_per_s
+        rows = history.last_train.rows_total if history.last_train else 0
+        return rows_per_s_of(view, rows) or history.mean_rows_per_s
+
+
+def last_restart(view: JobView) -> dict[str, Any] | None:
+    """Return the last restart as in the API's answers, with the first line of its message."""
+    if not view.restarts:
+        return None
+    last = view.restarts[-1]
+    message = last.message.partition("\n")[0][:_RESTART_CHARACTERS]
+    return {"attempt": last.attempt, "reason": last.reason, "message": message, "step": last.step}
 
 
 def job_summary(job: Watched) -> dict[str, Any]:
@@ -93,7 +115,7 @@ def job_summary(job: Watched) -> dict[str, Any]:
     bound = train.auc_bound if train else history.train.tail().get("auc_bound")
     valid_bound = valid.auc_bound if valid else history.valid.tail().get("auc_bound")
     figures = {
-        "elapsed_s": train.elapsed_s if train else view.elapsed_before_s,
+        "elapsed_s": wall_s_of(view) or (train.elapsed_s if train else view.elapsed_before_s),
         "epoch": train.epoch if train else None,
         "rows_total": train.rows_total if train else view.rows_before,
         "total_rows": view.total_rows,

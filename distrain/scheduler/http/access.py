@@ -25,10 +25,10 @@ from tornado.httputil import HTTPHeaders, HTTPServerRequest
 
 from distrain.jobs.addresses import is_loopback
 from distrain.scheduler.http.bodies import Refusal
+from distrain.scheduler.http.token_form import HEADERS, PARAMETER, token_form
 from distrain.workers.secrets import TOKEN_VARIABLE, token_of_environment
 
 _OPEN_PATHS = frozenset({"/health"})
-_PARAMETER = "token"
 _OF_PROXIES = ("Forwarded", "Via", "X-Real-Ip")
 _PREFIX_OF_PROXIES = "X-Forwarded-"
 _READING = ("GET", "HEAD")
@@ -88,7 +88,7 @@ class Guard:
 
     def has_token_in_url(self, request: HTTPServerRequest) -> bool:
         query = parse_qsl(request.query, errors="replace")
-        return any(name == _PARAMETER and self.is_token(value) for name, value in query)
+        return any(name == PARAMETER and self.is_token(value) for name, value in query)
 
 
 def _guarded(*args: Any, **options: Any) -> RoutingApplication:
@@ -127,7 +127,7 @@ def _find_handler(
         "unauthenticated",
         "the token is missing or wrong",
         "Send it as `Authorization: Bearer TOKEN`; in a browser open the page with "
-        f"?{_PARAMETER}=TOKEN once.",
+        f"?{PARAMETER}=TOKEN once.",
     )
 
 
@@ -152,6 +152,11 @@ class _Refused(web.RequestHandler):
         self.set_status(self._refusal.status)
         if self._refusal.status == 401:
             self.set_header("WWW-Authenticate", 'Bearer realm="distrain"')
+            if "text/html" in self.request.headers.get("Accept", ""):
+                for name, value in HEADERS.items():
+                    self.set_header(name, value)
+                self.finish(token_form(parse_qsl(self.request.query, errors="replace")))
+                return
         self.finish(self._refusal.document)
 
     def check_xsrf_cookie(self) -> None:
@@ -170,7 +175,7 @@ class _Welcome(web.RequestHandler):
         self.set_cookie(name, value, httponly=True, samesite="Lax", secure=secure)
         self.set_header("Referrer-Policy", "no-referrer")
         self.set_header("Cache-Control", "no-store")
-        rest = [pair for pair in parse_qsl(self.request.query) if pair[0] != _PARAMETER]
+        rest = [pair for pair in parse_qsl(self.request.query) if pair[0] != PARAMETER]
         # Relative, since a proxy may have put the scheduler behind a prefix.
         here = "./" + self.request.path.rpartition("/")[2]
         self.set_status(302)

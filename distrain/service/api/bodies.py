@@ -19,7 +19,7 @@ from distrain.jobs.api_answers import (
 )
 from distrain.jobs.requests import PlainBody
 from distrain.jobs.run_paths import JOB_ID
-from distrain.jobs.status import figures_in
+from distrain.jobs.status import figures_in, restart_in
 from distrain.service.decisions.api_values import shown
 from distrain.service.settings import NAME_PATTERN
 from distrain.service.store.store import Store
@@ -143,5 +143,6 @@ def documents(store: Store, jobs: Sequence[Job], now_s: float) -> list[JobAnswer
 def _document(job: Job, now_s: float, contact_s: float | None) -> JobAnswer:
     seen = shown(job, now_s, contact_s=contact_s)
     figures = dict.fromkeys(FIGURES) | figures_in(job.progress)
-    own = {"service": None, "recorded": job.phase is Phase.FINAL}
+    own: dict[str, Any] = {"service": None, "recorded": job.phase is Phase.FINAL}
+    own["last_restart"] = restart_in(job.progress.get("last_restart"))
     return answer_of(JobAnswer, job, **seen, **figures, **own)

@@ -91,6 +91,7 @@ async def principal(
             "operator creates one with `distrain serve token create`.",
         )
     request.state.user = caller.user  # for the log of requests
+    request.state.caller = caller  # for pages about errors
     return caller
 
 

@@ -129,7 +129,7 @@ class _Admission:
         if quota is not None and job.num_ranks > quota:
             return wait_reasons.quota_too_small(job, quota)
         if needs > workers.usable:
-            return wait_reasons.too_small(job, needs, self.cluster)
+            return wait_reasons.too_small(needs, self.cluster)
         if job.project in held_back:
             return wait_reasons.behind_in_project(held_back[job.project])
         used = self.shares.of_project[job.project]

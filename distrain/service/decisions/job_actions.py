@@ -186,7 +186,8 @@ def _seen(job: Job, seen: SeenJob, cluster: ClusterNow, now_s: float) -> tuple[A
 
 
 def _cancel_of(job: Job) -> JobOrder:
-    return cancel(job.cancel_why, job.first_attempt, job.cancel_grace_s)
+    why = job.cancel_why.removeprefix("cancelled ")  # the scheduler's message begins with it
+    return cancel(why, job.first_attempt, job.cancel_grace_s)
 
 
 def _missing(job: Job, cluster: ClusterNow, now_s: float) -> tuple[Action, ...]:
@@ -227,7 +228,8 @@ def _observed(job: Job, seen: SeenJob, epoch: str | None, now_s: float) -> dict[
 
 def _progress(job: Job, seen: SeenJob) -> dict[str, Any]:
     ranks = {"ranks": seen.num_ranks} if seen.gpus is not None else {}
-    return {**places_of(job.progress), **seen.figures, **ranks}
+    restart = {"last_restart": seen.last_restart} if seen.last_restart else {}
+    return {**places_of(job.progress), **seen.figures, **ranks, **restart}
 
 
 def places_of(progress: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,26 +20,28 @@ def not_answering(cluster: ClusterNow) -> str:
     return f"cluster {cluster.name} has not been reachable{since or ' yet'}{trouble}"
 
 
-def too_small(job: Job, needs: int, cluster: ClusterNow) -> str:
+def too_small(needs: int, cluster: ClusterNow) -> str:
     most = cluster.most_workers
     if most is not None and needs > most:
         return (
-            f"cluster {cluster.name} gets {_workers(most)} at most, and job {job.id} needs {needs}"
+            f"cluster {cluster.name} gets {_workers(most)} at most, and the job needs {needs}: "
+            "it cannot start; lower resources.num_ranks"
         )
     total, usable = cluster.workers.total, cluster.workers.usable
     bad = f", of which {_count(usable, 'is', 'are')} usable" if usable < total else ""
     growth = f": {cluster.growth}" if cluster.growth else ""
     if most is not None and not growth:
         growth = "; more workers were requested"
-    return (
-        f"cluster {cluster.name} has {_workers(total)}{bad}, and job {job.id} needs {needs}{growth}"
-    )
+    if not growth:
+        more = _count(needs - usable, "more worker joins", "more workers join")
+        growth = f": it cannot start until {more}; or lower resources.num_ranks"
+    return f"cluster {cluster.name} has {_workers(total)}{bad}, and the job needs {needs}{growth}"
 
 
 def quota_too_small(job: Job, max_ranks: int) -> str:
     return (
-        f"the quota of project {job.project} allows {_ranks(max_ranks)}, and job {job.id} needs "
-        f"{job.num_ranks}"
+        f"the quota of project {job.project} allows {_ranks(max_ranks)}, and the job needs "
+        f"{job.num_ranks}: it cannot start; lower resources.num_ranks"
     )
 
 
@@ -53,7 +55,7 @@ def quota_in_use(
     when = "" if elsewhere else free_ranks_from(room, holders, now_s)
     return (
         f"quota of project {job.project}: {used} of {_ranks(max_ranks)} in use by "
-        f"{' and '.join(by)}, and job {job.id} needs {job.num_ranks}{when}"
+        f"{' and '.join(by)}, and the job needs {job.num_ranks}{when}"
     )
 
 

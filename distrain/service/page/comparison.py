@@ -1,7 +1,7 @@
 """Compares jobs: which settings differ, and which job has the best value of each metric."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +9,7 @@ from distrain.formatting import UNKNOWN, count, duration, main_metrics, number
 from distrain.jobs.api_answers import Job as JobAnswer
 from distrain.jobs.figures import shown_on
 from distrain.jobs.spec.load import differences
+from distrain.runs.report.comparison import best_places
 
 _SMALLER_IS_BETTER = ("loss", "RMSE")
 
@@ -28,15 +29,13 @@ class Row:
 
 
 def setting_rows(specs: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """Return a row for each setting in which specs differ, except `name`, sorted by dotted name.
+    """Return a row for each setting in which specs differ, except `name`, in the spec's order.
 
     >>> setting_rows([{"train": {"epochs": 1, "seed": 0}}, {"train": {"epochs": 2, "seed": 0}}])
     [Row(field='train.epochs', values=('1', '2'), best=frozenset())]
     """
     return [
-        _setting(field, values)
-        for field, values in sorted(differences(specs).items())
-        if field != "name"
+        _setting(field, values) for field, values in differences(specs).items() if field != "name"
     ]
 
 
@@ -117,9 +116,7 @@ def _row(
     field: str,
     values: Sequence[float | None],
     text: Callable[[float | None], str],
-    best_of: Callable[[Sequence[float]], float] | None = None,
+    best_of: Callable[[Iterable[float]], float] | None = None,
 ) -> Row:
-    known = [value for value in values if value is not None]
-    best = best_of(known) if best_of and len(set(known)) > 1 else None
-    positions = (n for n, value in enumerate(values) if best is not None and value == best)
-    return Row(field, tuple(text(value) for value in values), frozenset(positions))
+    best = best_places(values, best_of) if best_of else frozenset()
+    return Row(field, tuple(text(value) for value in values), best)

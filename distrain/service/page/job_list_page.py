@@ -22,6 +22,7 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 ShortText = Annotated[str, Query(max_length=128)]
 _PAGE_JOBS = 100
 _MOST_COMPARED = 8
+_OF_VALIDATION = "of the saved model; of a job that trains, its last validation"
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ def jobs(
     projects = [p.name for p in call.store.projects()] if caller.is_admin else caller.roles
     specs = call.store.specs([job.id for job in found])
     settings = hyperparameters([specs.get(job.id, {}) for job in found])
+    has_owners = len({(job.owner, job.project) for job in found}) > 1
+    has_auc = any("valid_auc" in job.progress for job in found)
     older = url_with(call.request, {"before": found[-1].seq}) if has_more else None
     return page(
         call.request,
@@ -73,12 +76,18 @@ def jobs(
         specs=specs,
         settings=settings,
         figures=(figures := shown_on("jobs")),
+        has_owners=has_owners,
         headings=[
-            *(("Name", ""), ("State", ""), ("Progress", "mid"), ("Validation", "n")),
-            *((figure.title, "n wide") for figure in figures),
-            *((row.field.rpartition(".")[2], "n wide") for row in settings),
-            *(("Model", "wide"), ("Data", "wide"), ("Ranks", "n wide"), ("Owner", "wide")),
-            *(("Created", "n mid"), ("Duration", "n wide")),
+            *(("Name", "", ""), ("State", "", ""), ("Progress", "mid", "")),
+            ("Valid. AUC" if has_auc else "Validation", "n", _OF_VALIDATION),
+            *((figure.title, "n wide", "") for figure in figures),
+            *(
+                (heading(row.field), "n wide fourth" if number == 3 else "n wide", row.field)
+                for number, row in enumerate(settings)
+            ),
+            *(("Model", "wide", ""), ("Data", "wide", ""), ("Ranks", "n wide", "")),
+            *([("Owner", "wide", "")] if has_owners else []),
+            *(("Created", "n mid", ""), ("Duration", "n wide", "from start to end")),
         ],
         chips=_state_links(call, wanted, state),
         projects=sorted(projects),
@@ -100,6 +109,16 @@ def _state_links(call: ApiCall, wanted: JobFilter, chosen: str) -> list[StateLin
         StateLink(name, counts.get(name), url_with(call.request, {"state": name, "before": ""}))
         for name in ("", *shown)
     ]
+
+
+def heading(field: str) -> str:
+    """Return a short heading for a setting: its last word, or for a kind its last two words.
+
+    >>> heading("train.epochs"), heading("train.optimizer.kind")
+    ('epochs', 'optimizer.kind')
+    """
+    words = field.split(".")
+    return ".".join(words[-2 if words[-1] == "kind" else -1 :])
 
 
 @router.get("/compare")

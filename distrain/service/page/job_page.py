@@ -15,6 +15,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from pydantic import ValidationError
 
 from distrain.errors import DistrainError
+from distrain.formatting import model_step_text
 from distrain.jobs.figures import shown_on
 from distrain.jobs.reasons import Reason
 from distrain.jobs.run_paths import JOB_ID, new_job_id
@@ -105,6 +106,13 @@ def job(
             "cancel": may(call.caller, Action.CANCEL_JOB, found.project, found.owner),
             "submit": may(call.caller, Action.CHANGE_JOB, found.project, found.owner),
         },
+        best_metric=_best_metric(spec),
+        saved_step=model_step_text(
+            document.model_step,
+            document.step,
+            stopped_early=document.stopped_early_step is not None,
+            refit_steps=document.refit_steps,
+        ),
         figures=shown_on("card"),
         attempts=call.store.attempts(found.id),
         files=files_of(found.run_dir),
@@ -114,6 +122,12 @@ def job(
         short_text=short_text(spec),
         whole_text=dump_yaml(dict(spec)),
     )
+
+
+def _best_metric(spec: Mapping[str, Any]) -> str:
+    """Return the metric of a spec of any version that decides which validation is the best."""
+    stopping = (spec.get("train") or {}).get("early_stopping") or {}
+    return str(stopping.get("metric") or (spec.get("checkpoint") or {}).get("keep_best") or "")
 
 
 def _others(call: ApiCall, job: Job, against: str) -> list[str]:

@@ -15,8 +15,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from markupsafe import Markup, escape
 
 from distrain.errors import DistrainError
-from distrain.formatting import byte_size, count, duration, number, score, scores
+from distrain.formatting import byte_size, count, duration, number, score, scores, steps
 from distrain.jobs.api_answers import Job as JobAnswer, utc
+from distrain.jobs.run_paths import id_end
 from distrain.service.access.sessions import COOKIE, csrf_token
 from distrain.service.api.problems import CODES, Problem, problem_of
 from distrain.service.values import Principal
@@ -90,17 +91,6 @@ def main_score(job: JobAnswer, split: str = "") -> str:
     return number(auc) if auc is not None else scores(loss, None, targets=targets)
 
 
-def suffix(job_id: str, name: str) -> str:
-    """Return the part of a job's id after the last hyphen.
-
-    If the id does not begin with the job's name and a hyphen, return the whole id.
-
-    >>> suffix("clicks-20260301-123000-0a1b2c3d", "clicks"), suffix("nightly", "clicks")
-    ('0a1b2c3d', 'nightly')
-    """
-    return job_id.rpartition("-")[2] if job_id.startswith(f"{name}-") else job_id
-
-
 def labels(jobs: Sequence[JobAnswer]) -> list[str]:
     """Return a label for each job: its name; if several jobs share the name, also the id's end.
 
@@ -109,7 +99,7 @@ def labels(jobs: Sequence[JobAnswer]) -> list[str]:
     """
     names = Counter(job.name for job in jobs)
     return [
-        job.name if names[job.name] == 1 else f"{job.name} {suffix(job.id, job.name)}"
+        job.name if names[job.name] == 1 else f"{job.name} {id_end(job.id, job.name)}"
         for job in jobs
     ]
 
@@ -117,10 +107,14 @@ def labels(jobs: Sequence[JobAnswer]) -> list[str]:
 def last_part(place: str) -> str:
     """Return the last part of a path or URL, with its folder if the part begins with a wildcard.
 
-    >>> last_part("s3://clicks/day_1/*.parquet"), last_part("/data/criteo/"), last_part("")
+    A last part `train` is left out.
+
+    >>> last_part("s3://clicks/day_1/*.parquet"), last_part("/data/criteo/train"), last_part("")
     ('day_1/*.parquet', 'criteo', '')
     """
     parts = place.rstrip("/").split("/")
+    if parts[-1] == "train" and len(parts) > 1:
+        return parts[-2]  # the folder of `prep`, whose name differs between jobs
     return "/".join(parts[-2:] if parts[-1].startswith("*") else parts[-1:])
 
 
@@ -137,10 +131,11 @@ def _environment() -> Environment:
         lasted_s=lasted_s,
         main_score=main_score,
         score=score,
+        steps=steps,
         when=when,
         utc=utc,
         progress=progress,
-        suffix=suffix,
+        id_end=id_end,
         last_part=last_part,
         count=count,
         number=number,
@@ -198,6 +193,15 @@ class PageRoute(APIRoute):
         return handler
 
 
+def no_page(request: Request, error: Exception) -> Response:
+    """Answer a request for an address that does not exist: browsers get a page."""
+    problem = problem_of(error)
+    is_api = request.url.path.startswith("/v1")
+    if is_api or "text/html" not in request.headers.get("Accept", ""):
+        return problem.response(request.url.path)
+    return _shown(request, problem)
+
+
 def _shown(request: Request, problem: Problem) -> Response:
     if problem.code == "unauthenticated":
         here = request.url.path
@@ -207,9 +211,9 @@ def _shown(request: Request, problem: Problem) -> Response:
     shown = page(
         request,
         "problem.html",
-        None,
+        getattr(request.state, "caller", None),
         problem.status,
-        title=CODES[problem.code][1],
+        title="Not found" if problem.status == 404 else CODES[problem.code][1],
         detail=problem.detail,
         hint=problem.hint,
     )

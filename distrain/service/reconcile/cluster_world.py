@@ -11,7 +11,7 @@ from distrain.jobs.job_view import JobView
 from distrain.jobs.reasons import Reason
 from distrain.jobs.spec.load import parse_spec
 from distrain.jobs.states import JobState
-from distrain.jobs.status import storable
+from distrain.jobs.status import restart_in, storable
 from distrain.runs.run_file import RunInUse
 from distrain.service.clusters.scheduler_client import SchedulerClient
 from distrain.service.decisions.job_actions import places_of
@@ -158,9 +158,16 @@ def attempts_of(job: Job, columns: Mapping[str, Any]) -> tuple[Attempt, ...]:
     reason = columns.get("reason", job.reason)
     message = columns.get("message", job.message)
     rows = []
-    if number > job.attempt > 0:
-        ended = Attempt(job.id, job.attempt, epoch, job.started_at_s or now_s, now_s)
-        rows.append(replace(ended, **places_of(job.progress)))
+    is_lost = columns.get("scheduler_losses", 0) > job.scheduler_losses
+    has_begun = job.attempt >= job.first_attempt
+    if number > job.attempt > 0 or (is_lost and has_begun):
+        step = job.progress.get("step")
+        ended = Attempt(job.id, job.attempt, epoch, job.started_at_s or now_s, now_s, step=step)
+        restart = restart_in(progress.get("last_restart")) or {}
+        why = restart if restart.get("attempt") == job.attempt else {}
+        if is_lost:
+            why = {"reason": Reason.COORDINATOR_LOST, "message": "its scheduler was lost"}
+        rows.append(replace(ended, **places_of(job.progress), **why))
     if number and (number != job.attempt or columns.get("finished_at_s")):
         began_s = now_s if number != job.attempt else job.started_at_s or now_s
         now = Attempt(job.id, number, epoch, began_s, step=progress.get("step"))

@@ -154,7 +154,8 @@ class Reconciler:
 
     def _connect(self, name: str, found: SchedulerAddress) -> SchedulerClient:
         tls = self._settings.clusters[name].tls
-        us, public_url = self._store.service_id, self._settings.listen.public_url
+        us, listen = self._store.service_id, self._settings.listen
+        public_url = listen.url if listen.public_url or listen.port else None
         return SchedulerClient(found.url, found.token, tls, service=us, public_url=public_url)
 
     def _prune(self, end: threading.Event) -> None:

@@ -312,6 +312,7 @@ def _requeue(connection: Connection, job: Job, num_ranks: int) -> Job:
         "message": None,
         "why_pending": "",
         "observed_at_s": None,
+        "started_at_s": None,
         "finished_at_s": None,
     }
     statement = update(_jobs).where(_jobs.c.id == job.id).values(again).returning(*_jobs.c)

@@ -37,7 +37,8 @@ class Page(html.parser.HTMLParser):
             self.fetched.append(tag)
         source = values.get("src") or values.get("href") or ""
         if tag == "img" and source.startswith("data:image/svg+xml;base64,"):
-            self.images[values["alt"]] = base64.b64decode(source.partition(",")[2])
+            svg = base64.b64decode(source.partition(",")[2])
+            self.images.setdefault(values["alt"], []).append(svg)
         elif source:
             self.fetched.append(source)
 
@@ -49,6 +50,10 @@ class Page(html.parser.HTMLParser):
 
     def row(self, name):
         return self.cells[self.cells.index(name) + 1]
+
+
+def words_of(svg):
+    return list(ET.fromstring(svg).itertext())
 
 
 def page_of(root, tmp_path):
@@ -84,24 +89,26 @@ def test_a_run_that_succeeded_is_told_in_full(finished, tmp_path):
     first = (tmp_path / "out.html").read_bytes()
     page_of(finished, tmp_path)
     assert (tmp_path / "out.html").read_bytes() == first  # the same run, the same page
-    told = {name: page.row(name) for name in ("state", "rows trained", "AUC", "log loss", "ranks")}
+    told = {name: page.row(name) for name in ("state", "rows trained", "AUC", "loss", "ranks")}
     assert told == {
         "state": "succeeded", "rows trained": "10,000", "AUC": "0.70000 (bins: within 1.0e-03)",
-        "log loss": "0.60000", "ranks": "2",
+        "loss": "0.60000", "ranks": "2",
     }  # fmt: skip
     assert list(page.images) == [
-        "Log loss", "AUC, with the error of its bins as a band",
+        "Loss", "AUC, with the error of its bins as a band",
         "Reliability: predicted and observed rates of the last validation", "Learning rate",
         "Rows per second", "Where the time went", "Where the time went, by rank",
     ]  # fmt: skip
-    for svg in page.images.values():
+    assert [len(svgs) for svgs in page.images.values()] == [2, 2, 2, 2, 2, 1, 1]
+    for svg in (svg for svgs in page.images.values() for svg in svgs):
         assert ET.fromstring(svg).tag.endswith("svg")
         assert not re.findall(rb'href="(?!#)', svg)
-    reliability = ET.fromstring(page.images[list(page.images)[2]])
-    assert {"mean prediction", "observed rate", "rows of the group"} <= set(reliability.itertext())
-    drawn = "".join(ET.fromstring(page.images["Where the time went, by rank"]).itertext())
+    reliability = {word for svg in [*page.images.values()][2] for word in words_of(svg)}
+    assert {"mean prediction", "observed rate", "rows of the group"} <= reliability
+    assert "training time [seconds]" in words_of(page.images["Loss"][1])
+    drawn = "".join(words_of(page.images["Where the time went, by rank"][0]))
     assert "rank 1" in drawn
-    assert "data wait" in drawn
+    assert "waiting for data" in drawn
     text = "\n".join(page.cells)
     for word in ("alpha", "GPU Y", "1.00 GiB", "RankDied", "<SIGKILL>", "embedding_dim", "torch"):
         assert word in text

@@ -57,7 +57,7 @@ def test_report_and_comparison_show_the_figures_of_the_summary(run: Path) -> Non
     assert rows["AUC"].startswith(f"{summary['auc']:.5f}")
     shown = {name: text for name, text in compare([data]).outcomes}  # noqa: C416
     assert shown["AUC"] == rows["AUC"]
-    assert f"kept step {summary['model_step']}" in shown["model"]
+    assert shown["saved step"].startswith(f"{summary['model_step']}; stopped early at step ")
 
 
 def test_job_lists_show_the_validation_of_the_saved_model(run: Path) -> None:

@@ -69,7 +69,13 @@ async def test_nothing_comes_without_the_token(site: Site, token: str) -> None:
             "/distrain/v1/jobs?token=x", method=method, allow_nonstandard_methods=True
         )
         assert answer.code == 401, method
-    assert (await site.get("/distrain?token=wrong")).code == 401
+    html = {"Accept": "text/html,*/*"}
+    form = await site.get('/distrain?token=wrong&job="><b>', headers=html)
+    assert form.code == 401
+    assert "form-action 'self'" in form.headers["Content-Security-Policy"]
+    assert b'name="job" value="&quot;&gt;&lt;b&gt;"' in form.body, "the form keeps the rest"
+    assert b"This token is wrong" in form.body
+    assert b'value="wrong"' not in form.body
     assert (await site.get("/health")).body == b"ok"
     with pytest.raises(HTTPClientError, match="401"):
         await websocket(site, await load_page(site), {})

@@ -34,8 +34,12 @@ def test_a_job_is_followed_to_its_end(site, alice, tab, tmp_path):
     root = tmp_path / "run"
     site.world.change(job["id"], run_dir=str(root), state="running", phase="handed_over", attempt=1)
     paths = site.write_run(root)
+    alice.goto(f"{site.url}/compare?job=none")  # without jobs, its scripts have nothing to do
     alice.goto(f"{site.url}/jobs/{job['id']}")
     alice.wait_for_selector("figure canvas")
+    alice.click("button:text-is('Cancel')")
+    assert alice.inner_text("#confirm-yes") == "Cancel the job"
+    alice.click("dialog button:text-is('Back')")
     alice.wait_for_function(
         "() => document.getElementById('log').textContent.includes('meets its')"
     )
@@ -51,6 +55,7 @@ def test_a_job_is_followed_to_its_end(site, alice, tab, tmp_path):
     alice.wait_for_function(
         "() => document.querySelector('.cards .state').textContent == 'succeeded'"
     )
+    alice.wait_for_selector("button:text-is('Cancel')", state="detached")
     alice.wait_for_function("() => document.querySelector('.curves').innerText.includes('0.59')")
 
 
@@ -95,10 +100,11 @@ def test_rows_of_a_narrow_window_stay_low_and_sorting_by_auc_goes_by_validation(
     heights = "rows => rows.map(row => row.getBoundingClientRect().height)"
     assert max(alice.eval_on_selector_all("tbody tr", heights)) < 120
     assert alice.evaluate("document.documentElement.scrollWidth") <= 400
-    for _ in range(2):
-        alice.click("th button:text-is('Validation')")
+    alice.click("th button:text-is('Valid. AUC')")
+    alice.reload()  # the address has the order
+    assert alice.get_attribute("th:has(button:text-is('Valid. AUC'))", "aria-sort") == "descending"
     ids = alice.eval_on_selector_all("tbody th a", "links => links.map(a => a.title)")
-    assert ids.index(good) < ids.index(overfit)
+    assert ids[:2] == [good, overfit], "jobs without a value are last"
 
 
 def test_charts_are_smoothed_clipped_and_logarithmic_and_times_are_of_the_whole_run(
@@ -113,10 +119,12 @@ def test_charts_are_smoothed_clipped_and_logarithmic_and_times_are_of_the_whole_
     phases = alice.locator("#phases tbody tr").all_inner_texts()
     assert [row.split("\t")[:2] for row in phases] == [
         ["forward backward", "0:03:00"],  # 40 records of training and 20 of validation, 3 s each
-        ["data wait", "0:01:00"],
+        ["waiting for data", "0:01:00"],
     ]
     alice.select_option("#time-of", "last")
     assert "0:00:03" in alice.locator("#phases tbody tr").first.inner_text()
+    assert alice.inner_text("#best") == "best AUC 0.79000 at step 400"
+    alice.check("[name=log]")
     before = legend(alice, "Loss")["training"]
     alice.locator("[name=smoothing]").fill("0.9")
     assert legend(alice, "Loss")["training"] > before, "losses fall, and an average lags"

@@ -96,6 +96,7 @@ def test_filters_and_older_jobs(site, browser):
     client = browser("alice")
     assert first in client.get("/jobs", params={"tag": "team=early"}).text
     assert first not in client.get("/jobs", params={"tag": "team=late"}).text
+    assert "not filtered by tag" in client.get("/jobs", params={"tag": "team"}).text
     assert first not in client.get("/jobs", params={"state": "running"}).text
     assert first in client.get("/jobs", params={"text": first[:30], "state": "queued"}).text
     for _ in range(100 - len(site.world.store.jobs(JobFilter(), limit=100))):
@@ -117,8 +118,10 @@ def test_lists_have_columns_for_differing_settings_and_comparisons_mark_the_best
         site.world.change(jobs[-1], progress={"valid_auc": auc})
     client = browser("alice")
     listed = client.get("/jobs", params={"text": "sweep"}).text
-    assert re.findall(r'sort">([^<]+)<', listed)[5:8] == ["lr", "Model", "Data"]
-    assert re.findall(r'title="train.optimizer.lr">([^<]+)<', listed) == ["0.005", "0.02"]
+    names = re.findall(r'sort">([^<]+)<', listed)
+    assert names[3:8] == ["Valid. AUC", "Rows/s", "lr", "Model", "Data"]
+    assert "Owner" not in names, "all jobs have the same"
+    assert re.findall(r'title="train.optimizer.lr">([\d.]+)<', listed) == ["0.005", "0.02"]
     compared = client.get("/compare", params={"job": jobs}).text
     assert re.findall(r'class="n best">([^<]+)<', compared) == ["0.82000"]
     assert re.findall(r'class="n">([^<]+)</td><td class="n best">', compared) == ["0.71000"]
@@ -137,6 +140,12 @@ def test_a_job_shows_its_validation_and_how_long_it_ran(site, browser):
     assert (cards["Validation AUC"], cards["Training AUC"]) == ("0.61000", "0.90000")
     assert cards["Progress"] == "25 %"
     assert "Time left" in cards
+    last = {"attempt": 1, "reason": "RankDied", "message": "killed", "step": 45}
+    now = {"restarts": 1, "last_restart": last, "model_step": 40, "stopped_early_step": 50}
+    site.world.change(job, attempt=2, progress={"step": 50, "valid_auc": 0.61, **now})
+    text = client.get(f"/jobs/{job}").text
+    assert ", 1 restart, the last after RankDied, stopped early" in text
+    assert "saved step 40; stopped early at step 50" in text
     site.world.end(job)
     cards = dict(re.findall(r"<dt>([^<]+)</dt><dd>(.*?)</dd>", client.get(f"/jobs/{job}").text))
     assert re.fullmatch(r"1m[1-5]\ds", cards["Duration"])  # the machine may be slow
@@ -150,11 +159,14 @@ def test_a_waiting_job_shows_when_it_starts_and_a_failed_one_what_to_do(site, br
     site.world.change(running, **running_now, progress={"eta_s": 600.0})
     site.world.change(waiting, priority=9, why_pending="all workers are busy")
     store.put_cluster("gpu", {"reachable": True, "workers": {"total": 1, "free": 0}})
-    assert "Start in about 10m00s" in client.get(f"/jobs/{waiting}").text
+    assert (
+        "Starts in about 10m00s (estimated from running jobs)"
+        in client.get(f"/jobs/{waiting}").text
+    )
     assert re.search(rf'{waiting}".*?>10m00s<', client.get("/queue").text, re.S)
     site.world.change(running, phase="handing_over")
     text = client.get(f"/jobs/{waiting}").text
-    assert "Start in about" not in text, "a job that is handed over again holds no workers"
+    assert "Starts in about" not in text, "a job that is handed over again holds no workers"
     ended = Attempt(failed, 1, "boot", now_s - 90, now_s, "NonFiniteLoss", "NaN\n at step 7", 7, 1)
     site.world.end(failed, "failed")
     site.world.change(failed, reason="NonFiniteLoss", message="NaN")
@@ -163,6 +175,7 @@ def test_a_waiting_job_shows_when_it_starts_and_a_failed_one_what_to_do(site, br
     assert "Lower <code>train.optimizer.lr</code>" in text
     assert "<b>NonFiniteLoss</b> NaN<" in text
     assert '<rect class="bad" x="0.0" width="100.0"' in text
+    assert 'class="button primary"' in text, "without a checkpoint, there is nothing to resume"
 
 
 def test_links_by_state_count_live_jobs_that_the_caller_may_see(site, browser):
@@ -244,6 +257,7 @@ def test_a_form_with_a_bad_spec_comes_back_with_what_was_typed(form, spec):
     answer = form(spec=spec)
     assert answer.status_code == 422
     assert answer.headers["content-type"].startswith("text/html")
+    assert "POST /v1" not in answer.text, "that is for programs"
     shown = re.search(r"<textarea[^>]*>(.*?)</textarea>", answer.text, re.S)[1]
     assert html.unescape(shown) == spec
 
@@ -303,6 +317,19 @@ def test_links_to_dashboards_are_for_admins(site, browser):
     for user, is_linked in (("alice", False), ("viewer", False), ("admin", True)):
         text = browser(user).get("/clusters").text
         assert ('href="http://scheduler.example:8787/status"' in text) is is_linked, user
+
+
+def test_errors_are_pages_for_browsers(site, browser):
+    client = browser("alice")
+    page = {"Accept": "text/html"}
+    missing = client.get("/jobs/none", headers=page).text
+    assert "<h1>Not found</h1>" in missing
+    assert "Log out" in missing
+    unknown = client.get("/nowhere", headers=page)
+    assert (unknown.status_code, "no such page" in unknown.text) == (404, True)
+    for path, headers in (("/nowhere", {}), ("/v1/nowhere", page)):
+        answer = client.get(path, headers=headers)
+        assert answer.json()["code"] == "not_found"
 
 
 def test_a_session_ends_with_its_logout(site):

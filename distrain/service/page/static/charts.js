@@ -3,7 +3,7 @@
 "use strict";
 
 const METRICS = [
-  { title: "Loss", unit: "loss", splits: ["valid", "train"], of: (r) => r.loss, digits: 5, isLoss: true },
+  { title: "Loss", unit: "log loss, nats", splits: ["valid", "train"], of: (r) => r.loss, digits: 5, isLoss: true },
   { title: "AUC", unit: "AUC", splits: ["valid", "train"], of: (r) => r.auc, digits: 5 },
   { title: "Rows per second", unit: "rows/s", splits: ["train"], of: (r) => r.rows_per_s, digits: 0, isFromZero: true },
   { title: "Waiting for data, mean of the ranks", unit: "% of the time", splits: ["train"], of: waited, digits: 1, isFromZero: true },
@@ -22,6 +22,8 @@ const WIDE_PX = 700;
 const CLIPPED_SHARE = 0.1;  // of the points of a curve, at its start
 const COLOURS = { light: ["#0b57a4", "#b35900", "#0a7a3c", "#8e24aa", "#c2185b", "#00796b", "#5d4037", "#455a64"],
   dark: ["#7db8ff", "#ffb74d", "#5fd38d", "#d79bff", "#ff8fb3", "#4dd0c1", "#c8a898", "#a3b8c8"] };
+
+const VALID = { light: "#c2334a", dark: "#ff8a80" };  // of one run, as in the report
 
 const mean = (values) => (values?.length ? values.reduce((sum, value) => sum + value, 0) / values.length : null);
 
@@ -55,7 +57,17 @@ function rangeOf(training, validation, clip) {
 }
 
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 4 });
-const long = (digits) => new Intl.NumberFormat("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+const fixed = (digits) => new Intl.NumberFormat("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+export const figure = (value, digits) => (digits >= 4 && value && Math.abs(value) < 1e-3 ? String(Number(value.toPrecision(4))) : fixed(digits).format(value));
+const TIME_STEPS = [1, 60, 3600].flatMap((unit) => [1, 2, 5, 10, 15, 30].map((n) => n * unit)).concat([2, 5, 10, 20, 50].map((n) => n * 43200));
+
+// Of the values of a logarithmic axis: powers of ten, or if there are fewer than two, also 2 and 5 times these.
+function ofPowers(_, values) {
+  const digit = (v) => Math.round(v / 10 ** Math.floor(Math.log10(v) + 1e-9));
+  const kept = (digits) => values.map((v) => (digits.includes(digit(v)) ? v : null));
+  const tens = kept([1]);
+  return tens.filter((v) => v !== null).length < 2 ? kept([1, 2, 5]) : tens;
+}
 
 export function time(seconds) {
   const s = Math.round(seconds);
@@ -63,7 +75,8 @@ export function time(seconds) {
   return `${Math.floor(s / 3600)}:${two(Math.floor(s / 60) % 60)}:${two(s % 60)}`;
 }
 
-export const colours = () => COLOURS[matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"];
+const scheme = () => (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+export const colours = () => COLOURS[scheme()];
 
 // The style of a horizontal and a vertical axis.
 export function axes(xLabel, yLabel) {
@@ -72,7 +85,7 @@ export function axes(xLabel, yLabel) {
   const axis = { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid }, labelSize: 20, labelFont: "13px system-ui, sans-serif", font: "12px system-ui, sans-serif" };
   return [
     { ...axis, label: xLabel, size: 32 },
-    { ...axis, label: yLabel, size: 58, values: (_, at) => at.map((v) => (v == null ? "" : short.format(v))) },
+    { ...axis, label: yLabel, size: 58, values: (_, at) => at.map((v) => (v == null ? "" : v && Math.abs(v) < 1e-3 ? Number(v.toPrecision(4)).toExponential() : short.format(v))) },
   ];
 }
 
@@ -112,7 +125,7 @@ export class Charts {
       curves.push({
         x: points.map((p) => p[0]), y: weight && split === "train" ? smoothed(values, weight) : values,
         label: isAlone ? SPLITS[split] : metric.splits.length > 1 ? `${run.name} ${SHORT_SPLITS[split]}` : run.name,
-        stroke: palette[isAlone ? (split === "valid" ? 1 : 0) : n % palette.length],
+        stroke: isAlone && split === "valid" ? VALID[scheme()] : palette[n % palette.length],
         split,
         dash: split === "train" && metric.splits.length > 1 ? [5, 4] : undefined,
       });
@@ -140,10 +153,13 @@ export class Charts {
     const { over, log, clip } = this.options.elements;
     const isTime = over.value === "elapsed_s";
     const isLog = metric.isLoss && log.checked;
-    const text = (value) => (value == null ? "-" : isTime ? time(value) : long(0).format(value));
+    const text = (value) => (value == null ? "-" : isTime ? time(value) : fixed(0).format(value));
     const [xAxis, yAxis] = axes(AXES[over.value], metric.unit);
     const fitted = (u) => rangeOf(...["train", "valid"].map((split) => valuesOf(u, curves, split)), clip.checked);
     const fromZero = (_, __, high) => [0, high * 1.06 || 1];
+    const isAlone = this.runs.length === 1;
+    const isShort = (split) => Math.max(...curves.filter((curve) => curve.split === split).map((curve) => curve.x.length)) < 25;
+    const logAxis = isLog ? { filter: ofPowers, grid: { ...yAxis.grid, filter: ofPowers }, ticks: { ...yAxis.ticks, filter: ofPowers } } : {};
     const y = isLog ? { distr: 3 } : { range: metric.isFromZero ? fromZero : fitted };
     return {
       title: metric.title, width, height: HEIGHT_PX,
@@ -151,20 +167,38 @@ export class Charts {
       legend: { markers: { dash: (_, n) => (curves[n - 1]?.dash ? "dashed" : "solid") } },
       scales: { x: { time: false }, y },
       axes: [
-        { ...xAxis, values: (_, at) => at.map((v) => (isTime ? time(v) : short.format(v))), space: 70 },
-        yAxis,
+        { ...xAxis, values: (_, at) => at.map((v) => (isTime ? time(v) : short.format(v))), space: 70, ...(isTime ? { incrs: TIME_STEPS } : {}) },
+        { ...yAxis, ...logAxis },
       ],
       series: [
-        { label: AXES[over.value], value: (u, _, __, at) => text(at == null ? u.data[0].at(-1) : u.data[0][at]) },
+        { label: AXES[over.value], value: (u, _, __, at) => (at != null ? text(u.data[0][at]) : isAlone ? text(u.data[0].at(-1)) : "the last of each") },
         ...curves.map((curve) => ({
           label: curve.label, stroke: curve.stroke, dash: curve.dash, width: 1.5, spanGaps: true,
-          points: { show: curve.x.length < 25, size: 5 },
+          points: { show: isShort(curve.split), size: 5 },
           // under the cursor uPlot takes the nearest point; without a cursor, the last one is shown
-          value: (u, v, n, at) => long(metric.digits).format(at == null ? u.data[n].findLast((one) => one != null) : v),
+          value: (u, v, n, at) => figure(at == null ? u.data[n].findLast((one) => one != null) : v, metric.digits),
         })),
       ],
-      hooks: { setSelect: [(u) => { u.isZoomed = u.select.width > 0 || u.isZoomed; }] },
+      hooks: { draw: [(u) => this.drawRestarts(u, over.value)], setSelect: [(u) => { u.isZoomed = u.select.width > 0 || u.isZoomed; }] },
     };
+  }
+
+  // A dashed line where a later attempt of one run begins.
+  drawRestarts(u, over) {
+    if (this.runs.length > 1) return;
+    const train = this.runs[0].records.filter((r) => r.split === "train");
+    u.ctx.save();
+    u.ctx.strokeStyle = getComputedStyle(document.body).getPropertyValue("--amber").trim();
+    u.ctx.setLineDash([4, 4]);
+    train.slice(1).filter((r, n) => r.attempt > train[n].attempt).forEach((r) => {
+      const x = u.valToPos(r[over], "x", true);
+      if (x < u.bbox.left || x > u.bbox.left + u.bbox.width) return;
+      u.ctx.beginPath();
+      u.ctx.moveTo(x, u.bbox.top);
+      u.ctx.lineTo(x, u.bbox.top + u.bbox.height);
+      u.ctx.stroke();
+    });
+    u.ctx.restore();
   }
 
   redraw() {

@@ -15,7 +15,10 @@ let refreshing = false;
 function replace(old, fresh) {
   const focused = document.activeElement;
   const isControl = focused.matches("a, button, input, select, summary");
-  if (!fresh || !old || fresh.innerHTML === old.innerHTML || (isControl && old.contains(focused))) return;
+  if (!fresh || !old || fresh.innerHTML === old.innerHTML) return;
+  const post = focused.dataset.post;  // an action that is gone does not stay because it has the focus
+  const isGone = post && !fresh.querySelector(`[data-post="${post}"]`);
+  if (isControl && old.contains(focused) && !isGone) return;
   const regions = (part) => [...part.querySelectorAll("[tabindex]")];  // that scroll
   const region = regions(old).indexOf(focused);
   const ticks = new Set([...old.querySelectorAll("input:checked")].map((box) => box.value));
@@ -36,7 +39,7 @@ async function refresh() {
       if (answer.redirected && new URL(answer.url).pathname.endsWith("/login")) { location.reload(); return; }
       if (answer.ok) {
         const found = new DOMParser().parseFromString(await answer.text(), "text/html");
-        ["live", "more"].forEach((id) => replace(document.getElementById(id), found.getElementById(id)));
+        ["live", "more", "actions"].forEach((id) => replace(document.getElementById(id), found.getElementById(id)));
       }
       document.dispatchEvent(new Event("refreshed"));
     } catch { report("The service does not answer; retrying."); }
@@ -60,15 +63,18 @@ async function follow(live) {
 
 const dialog = document.getElementById("confirm");
 
-function confirmed(text) {
-  document.getElementById("confirm-text").textContent = text;
+function confirmed(button) {
+  document.getElementById("confirm-text").textContent = button.dataset.confirm;
+  const yes = document.getElementById("confirm-yes");
+  yes.textContent = button.dataset.yes;
+  yes.className = button.classList.contains("bad") ? "primary bad" : "primary";
   dialog.returnValue = "no";
   dialog.showModal();
   return new Promise((done) => dialog.addEventListener("close", () => done(dialog.returnValue === "yes"), { once: true }));
 }
 
 async function act(button) {
-  if (!(await confirmed(button.dataset.confirm))) return;
+  if (!(await confirmed(button))) return;
   button.disabled = true;
   try {
     const answer = await fetch(button.dataset.post, {
@@ -90,10 +96,11 @@ function sortTable(column, descending) {
   const table = document.querySelector("table.sortable");
   if (!table) return;
   const heads = [...table.tHead.rows[0].cells];
-  const isNumber = (text) => text !== "" && Number.isFinite(Number(text));
+  const isNumber = (text) => Number.isFinite(Number(text));
   const value = (row) => row.cells[column].dataset.value ?? row.cells[column].textContent.trim();
   const rows = [...table.tBodies[0].rows].sort((a, b) => {
     const [x, y] = [value(a), value(b)];
+    if (x === "" || y === "") return (x === "") - (y === "");  // unknown values are last
     return (isNumber(x) && isNumber(y) ? x - y : x.localeCompare(y)) * (descending ? -1 : 1);
   });
   table.tBodies[0].append(...rows);
@@ -102,6 +109,16 @@ function sortTable(column, descending) {
     else head.removeAttribute("aria-sort");
   });
   sortedBy = { column, descending };
+  const url = new URL(location);  // so that a reload keeps the order
+  url.searchParams.set("sort", `${descending ? "-" : ""}${heads[column].textContent.trim()}`);
+  history.replaceState(null, "", url);
+}
+
+function sortAsInUrl() {
+  const wanted = new URLSearchParams(location.search).get("sort") ?? "";
+  const heads = [...document.querySelectorAll("table.sortable thead tr > *")];
+  const column = heads.findIndex((head) => head.textContent.trim() === wanted.replace(/^-/, ""));
+  if (wanted && column > 0) sortTable(column, wanted.startsWith("-"));
 }
 
 document.addEventListener("click", (event) => {
@@ -110,8 +127,10 @@ document.addEventListener("click", (event) => {
   if (button.dataset.post) act(button);
   else if (button.classList.contains("sort")) {
     const head = button.closest("th");
-    sortTable(head.cellIndex, head.getAttribute("aria-sort") === "ascending");
+    const order = head.getAttribute("aria-sort");
+    sortTable(head.cellIndex, order ? order === "ascending" : head.classList.contains("n"));  // numbers: the largest first
   }
 });
+sortAsInUrl();
 const live = document.getElementById("live");
 if (live && !("final" in live.dataset)) follow(live);

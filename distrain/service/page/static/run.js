@@ -1,9 +1,9 @@
 // The records of the page's jobs: read as they grow, drawn as curves, and summed up as figures and times.
 "use strict";
 
-import { Charts, time, waited } from "./charts.js";
+import { Charts, figure, time, waited } from "./charts.js";
 
-const FIELDS = ["split", "step", "rows_total", "elapsed_s", "loss", "auc", "targets", "rows_per_s", "lr", "stall_pct", "stall_summary", "seconds", "usage", "attempt"];
+const FIELDS = ["split", "step", "rows_total", "elapsed_s", "loss", "auc", "normalised_entropy", "own", "targets", "rows_per_s", "lr", "stall_pct", "stall_summary", "seconds", "usage", "attempt"];
 const HEAD_BYTES = 65536;  // of an attempt's records; the places of its ranks are among the first lines
 
 const box = document.querySelector(".curves");
@@ -32,14 +32,23 @@ async function readMore(run) {
 
 // --- one job: figures on the cards, and where the time goes
 
+const MORE_IS_BETTER = /(^|\.)(auc|r2|accuracy|top_5)$|^recall_/;  // other metrics are losses and errors
+const NAMES = { auc: "AUC", log_loss: "loss" };
+
+// A metric of a validation, by the name that `checkpoint.keep_best` has for it.
+function valueOf(record, metric) {
+  const dot = metric.lastIndexOf(".");
+  return dot < 0 ? record[metric === "log_loss" ? "loss" : metric] ?? record.own?.[metric] : record.targets?.[metric.slice(0, dot)]?.[metric.slice(dot + 1)];
+}
+
 function fillCards(records) {
   const valid = records.filter((r) => r.split === "valid");
-  const byAuc = valid.some((r) => Number.isFinite(r.auc));
-  const better = (a, b) => (byAuc ? (b.auc ?? -1) > (a.auc ?? -1) : (b.loss ?? Infinity) < (a.loss ?? Infinity));
-  if (valid.length && element("best")) {
-    const best = valid.reduce((a, b) => (better(a, b) ? b : a));
-    const value = byAuc ? best.auc : best.loss;
-    if (value != null) element("best").textContent = `best ${value.toFixed(5)} at step ${best.step.toLocaleString("en")}`;
+  const metric = element("live").dataset.best || (valid.some((r) => Number.isFinite(r.auc)) ? "auc" : "log_loss");
+  const scored = valid.filter((r) => Number.isFinite(valueOf(r, metric)));
+  if (scored.length) {
+    const sign = MORE_IS_BETTER.test(metric) ? 1 : -1;
+    const best = scored.reduce((a, b) => (sign * valueOf(b, metric) > sign * valueOf(a, metric) ? b : a));
+    element("best").textContent = `best ${NAMES[metric] ?? metric} ${figure(valueOf(best, metric), 5)} at step ${best.step.toLocaleString("en")}`;
   }
   const last = records.findLast((r) => r.split === "train");
   const share = last && waited(last);
@@ -118,7 +127,7 @@ function showTimes(records) {
   for (const id of ["phases", "ranks"]) element(id).tBodies[0].replaceChildren();
   for (const [phase, value] of Object.entries(seconds).sort((a, b) => b[1] - a[1])) {
     const share = (100 * value) / total;
-    row(element("phases"), phase.replaceAll("_", " "), [time(value), percent(share)], share);
+    row(element("phases"), phase === "data_wait" ? "waiting for data" : phase.replaceAll("_", " "), [time(value), percent(share)], share);
   }
   for (const [rank, share] of ranks.slice(0, 64)) row(element("ranks"), String(rank), [percent(share)], share, usageOf(rank, last));
   hideEmptyColumns(element("ranks"));
