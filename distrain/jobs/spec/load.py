@@ -365,6 +365,7 @@ def dump_yaml(document: object, *, flow: bool = False) -> str:
     if not flow:
         return str(yaml.dump(document, Dumper=Dumper, sort_keys=False))
     Dumper.add_representer(str, one_line)
+    Dumper.ignore_aliases = lambda *_: True
     settings: dict[str, Any] = {"width": float("inf"), "allow_unicode": True, "sort_keys": False}
     # In a list, a single value gets no end-of-document mark.
     return str(yaml.dump([document], Dumper=Dumper, default_flow_style=True, **settings))[1:-2]
