@@ -5,7 +5,7 @@ import resource
 import secrets
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -29,7 +29,7 @@ class ApiServer(uvicorn.Server):
         take_all_descriptors()  # first: the app limits its streams by the number of open files
         self.app = make_app(store, settings)
         add_pages(self.app)
-        super().__init__(uvicorn.Config(RequestLog(self.app), **_options(settings)))
+        super().__init__(uvicorn.Config(RequestLog(self.app, settings), **_options(settings)))
         self._on_ready = on_ready
 
     def serve_on(self, bound: socket.socket) -> None:
@@ -88,16 +88,19 @@ class RequestLog:
     """Gives each request an id, or keeps the caller's, and logs each response.
 
     The log has the method, the path without the query, the status, the duration, the caller and the
-    address. Successful requests of `_QUIET` paths are not logged.
+    address. If a proxy on the Unix socket may name users, it may also name the client's address, in
+    the last entry of `X-Forwarded-For`. Successful requests of `_QUIET` paths are not logged.
     """
 
-    def __init__(self, app: ASGIApp):
+    def __init__(self, app: ASGIApp, settings: Settings):
         self._app = app
+        self._has_trusted_proxy = settings.sign_on is not None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        given = dict(scope["headers"]).get(HEADER, b"")
+        headers = dict(scope["headers"])
+        given = headers.get(HEADER, b"")
         request_id = given if _GOOD_ID.fullmatch(given) else secrets.token_hex(8).encode()
         begun_s, status = time.monotonic(), 0
         state = scope.setdefault("state", {})  # the API adds the user
@@ -121,5 +124,11 @@ class RequestLog:
                         status=status,
                         duration_s=round(time.monotonic() - begun_s, 4),
                         user=state.get("user", ""),
-                        address=(scope.get("client") or [""])[0],
+                        address=self._address(scope, headers),
                     )
+
+    def _address(self, scope: Scope, headers: Mapping[bytes, bytes]) -> str:
+        if client := scope.get("client"):
+            return str(client[0])
+        forwarded = headers.get(b"x-forwarded-for", b"") if self._has_trusted_proxy else b""
+        return forwarded.rpartition(b",")[2].strip().decode("latin-1")

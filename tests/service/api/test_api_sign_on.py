@@ -5,6 +5,7 @@ import json
 import pytest
 from api_world import SPEC, World, api_world
 from starlette.testclient import TestClient
+from structlog.testing import capture_logs
 
 from distrain.errors import Unavailable
 from distrain.service.access.sessions import (
@@ -15,6 +16,7 @@ from distrain.service.access.sessions import (
     new_session,
     token_sha256,
 )
+from distrain.service.process.api_server import RequestLog
 from distrain.service.settings import Limits, Listen, SignOn
 from distrain.service.values import Quota, Scope
 
@@ -129,6 +131,28 @@ def test_a_proxys_header_counts_over_its_own_socket_alone(tmp_path):
             sent = through("POST", client=None, server=(str(tmp_path), None))
             assert sent.status_code == 403, origin
         assert through(client=None).status_code == 401  # a TCP port whose peer is not known
+
+
+@pytest.mark.parametrize(
+    ("sign_on", "peer", "address"),
+    [(SignOn(), None, "203.0.113.9"), (None, None, ""), (SignOn(), ("10.0.0.5", 1), "10.0.0.5")],
+)
+def test_a_trusted_proxys_address_of_the_client_is_logged(tmp_path, sign_on, peer, address):
+    with api_world(tmp_path, sign_on=sign_on, listen=Listen(unix_socket=tmp_path)) as world:
+
+        async def app(scope, receive, send):
+            server = ("h", 80) if peer else (str(tmp_path), None)
+            inner = {**scope, "client": peer, "server": server}
+            await RequestLog(world.app, world.settings)(inner, receive, send)
+
+        headers = {"X-Forwarded-User": "alice", "X-Forwarded-For": "10.9.9.9, 203.0.113.9"}
+        headers["Origin"] = "https://elsewhere.example"
+        with capture_logs() as logged:
+            TestClient(app).post("/v1/tokens", headers=headers, json={})
+    [line] = [line for line in logged if line["event"] == "request"]
+    is_named = sign_on is not None and peer is None
+    assert (line["status"], line["user"]) == ((403, "alice") if is_named else (401, ""))
+    assert line["address"] == address
 
 
 def test_quotas_answer_429(world: World):
