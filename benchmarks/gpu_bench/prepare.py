@@ -8,9 +8,10 @@ Writes `.gpu/packed.tar.gz`, which git ignores, with paths from the checkout's r
   distrain/**/*.so  the C kernels, which are for Python's stable ABI and this machine's processor
 
 Packages have the versions of `constraints.txt`, and are for Linux on x86-64. Packages that cannot
-be installed are left out and listed; the exit code is 1 if one of `PACKAGES` is missing. The files of the checkout and the archive must be smaller than
-N MiB (64). Copy both, and run the printed commands: the first one runs tests and experiments, the
-second one benchmarks; together they take 12 minutes.
+be installed are left out and listed; the exit code is 1 if one of `PACKAGES` is missing. The files
+of the checkout and the archive must be smaller than N MiB (64). Copy both, and run the printed
+commands: the first one runs tests and experiments, the second one benchmarks; together they take 12
+minutes.
 """
 
 import argparse

@@ -359,7 +359,8 @@ def dump_yaml(document: object, *, flow: bool = False) -> str:
     import yaml
 
     class Dumper(yaml.SafeDumper):
-        pass
+        def ignore_aliases(self, data: Any) -> bool:
+            return flow or bool(super().ignore_aliases(data))
 
     def one_line(dumper: yaml.SafeDumper, text: str) -> Any:
         return dumper.represent_scalar(f"{_TAG}str", text, None if text.isprintable() else '"')
@@ -368,7 +369,6 @@ def dump_yaml(document: object, *, flow: bool = False) -> str:
     if not flow:
         return str(yaml.dump(document, Dumper=Dumper, sort_keys=False))
     Dumper.add_representer(str, one_line)
-    Dumper.ignore_aliases = lambda *_: True
     settings: dict[str, Any] = {"width": float("inf"), "allow_unicode": True, "sort_keys": False}
     # In a list, a single value gets no end-of-document mark.
     return str(yaml.dump([document], Dumper=Dumper, default_flow_style=True, **settings))[1:-2]
