@@ -8,9 +8,10 @@ Writes `.gpu/packed.tar.gz`, which git ignores, with paths from the checkout's r
   distrain/**/*.so  the C kernels, which are for Python's stable ABI and this machine's processor
 
 Packages have the versions of `constraints.txt`, and are for Linux on x86-64. Packages that cannot
-be installed are left out and listed. The files of the checkout and the archive must be smaller than
-N MiB (64). Copy both, and run the printed commands: the first one runs tests and experiments, the
-second one benchmarks; together they take 12 minutes.
+be installed are left out and listed; the exit code is 1 if one of `PACKAGES` is missing. The files
+of the checkout and the archive must be smaller than N MiB (64). Copy both, and run the printed
+commands: the first one runs tests and experiments, the second one benchmarks; together they take 12
+minutes.
 """
 
 import argparse
@@ -26,7 +27,8 @@ PACKED = ROOT / ".gpu" / "packed.tar.gz"
 PACKAGES = (
     *("annotated-types", "pydantic", "pydantic_core", "tenacity", "typing-inspection"),
     *("bokeh", "dask", "distributed", "locket", "partd", "tblib", "tornado", "xyzservices", "zict"),
-    *("httpcore2", "httpx2", "truststore", "dask-cuda", "rapids-dask-dependency"),
+    *("anyio", "h11", "httpcore2", "httpx2", "idna", "truststore"),
+    *("dask-cuda", "rapids-dask-dependency"),
 )
 PLATFORMS = (
     *(f"manylinux_2_{minor}_x86_64" for minor in (34, 31, 28, 27, 26, 24, 17, 12, 5)),
@@ -46,10 +48,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--most-mib", metavar="N", type=float, default=64)
     options = parser.parse_args(arguments)
     PACKED.parent.mkdir(exist_ok=True)
+    left_out = set[str]()
     with TemporaryDirectory() as folder:
         for name in (*PACKAGES, *options.names):
-            if not install(name, Path(folder), options.python):
-                print(f"Left out: {name}, which pip cannot install for Python {options.python}")
+            if mistake := install(name, Path(folder), options.python):
+                left_out.add(name)
+                print(f"Left out: {name}, for Python {options.python}: {mistake}")
         build_kernels()
         with tarfile.open(PACKED, "w:gz") as packed:
             packed.add(folder, ".gpu/site")
@@ -63,15 +67,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
     for minutes, only in PLAN:
         print(command(minutes, only))
+    if needed := sorted(left_out.intersection(PACKAGES)):
+        sys.exit(f"The run needs these packages, which pip cannot install: {', '.join(needed)}")
 
 
-def install(name: str, site: Path, python: str) -> bool:
-    """Install a package's wheel, without its dependencies, for another machine; return success."""
+def install(name: str, site: Path, python: str) -> str:
+    """Install a package's wheel, without its dependencies, for another machine.
+
+    Returns the last line of pip's error, or an empty text.
+    """
     words = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile"]
     words += ["--disable-pip-version-check", "--only-binary=:all:", "--implementation", "cp"]
     words += ["--python-version", python, "--target", str(site), "-c", "constraints.txt", name]
     words += [word for platform in PLATFORMS for word in ("--platform", platform)]
-    return subprocess.run(words, cwd=ROOT, capture_output=True, check=False).returncode == 0
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, check=False, text=True)
+    if not done.returncode:
+        return ""
+    return (done.stderr.strip() or "pip failed").splitlines()[-1]
 
 
 def build_kernels() -> None:

@@ -30,7 +30,7 @@ from benchmarks.gpu_bench.outcome import (
 )
 from benchmarks.gpu_bench.plots import pictures
 from benchmarks.gpu_bench.report import markdown
-from benchmarks.gpu_bench.stages import AGAIN, RATES, RECORDS, TESTS, WORK, Stage
+from benchmarks.gpu_bench.stages import AGAIN, FOR_TESTS, RATES, RECORDS, TESTS, WORK, Stage
 
 Document = dict[str, Any]
 LEAST_ALONE_S = 15.0
@@ -189,7 +189,7 @@ class Runner:
         junit = ("-o", "junit_family=xunit1", f"--junitxml={WORK}/junit.xml")
         with tempfile.TemporaryDirectory() as folder:
             work = Path(folder) / "work"
-            done = self._run(("-m", "pytest", name, *options, *junit), limit, work)
+            done = self._run(("-m", "pytest", name, *options, *junit), limit, work, FOR_TESTS)
             tests = tests_result(done, text_of(work / "junit.xml"))["tests"]
         same = [t for t in tests if "::" not in name or t["name"] == name]
         return [TestResult(**t) for t in same] or [TestResult(name, "stopped", done.took_s)]

@@ -26,6 +26,7 @@ class ServiceTarget:
     token: str | None = field(repr=False)
     ca_file: Path | None
     tls: ssl.SSLContext | None = None  # in the place of `ca_file`; for a client with a certificate
+    trust_env: bool = True  # whether to use the environment's proxies, except for this machine
 
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of httpx2's clients for this service.
@@ -41,7 +42,7 @@ class ServiceTarget:
             "headers": headers,
             "verify": self._tls(),
             # The environment's proxies are for other hosts, and httpx2 has none for Unix sockets.
-            "trust_env": not self.address.is_local,
+            "trust_env": self.trust_env and not self.address.is_local,
         }
 
     def _tls(self) -> ssl.SSLContext | bool:

@@ -107,7 +107,8 @@ class ColumnSchema:
         for size in ("cardinality", "embedding_dim"):
             value = getattr(self, size)
             if value is not None and not 1 <= value < 2**63:
-                raise SchemaError(f"{size} {value!s:.40} is not in 1 .. 2**63-1", where=where)
+                message = f"{size} {_short(str(value), 40)} is not in 1 .. 2**63-1"
+                raise SchemaError(message, where=where)
         if isinstance(self.tags, str):
             raise SchemaError(f"tags are a list of words, not the text {self.tags!r}", where=where)
         object.__setattr__(self, "tags", tuple(dict.fromkeys(str(tag) for tag in self.tags)))
@@ -115,6 +116,9 @@ class ColumnSchema:
             object.__setattr__(self, "value_count", tuple(self.value_count))
             if len(self.value_count) != 2:
                 message = f"value_count is a least and a greatest length, not {self.value_count}"
+                raise SchemaError(message, where=where)
+            if wrong := [n for n in self.value_count if n is not None and not 0 <= n < 2**63]:
+                message = f"value_count {_short(str(wrong[0]), 40)} is not in 0 .. 2**63-1"
                 raise SchemaError(message, where=where)
 
     def __hash__(self) -> int:
@@ -189,6 +193,11 @@ class ColumnSchema:
         return str(tag) in self.tags
 
 
+def _short(text: str, most: int) -> str:
+    """Return a text with at most `most` characters, which ends with `...` if it was longer."""
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
 def check_names(columns: Sequence[ColumnSchema]) -> None:
     """Raise `SchemaError` if several columns have the same name."""
     counts = Counter(column.name for column in columns)
@@ -223,15 +232,19 @@ def columns_from_json(document: Mapping[str, Any]) -> tuple[ColumnSchema, ...]:
         items = json.dumps(document["columns"])
         columns = TypeAdapter(tuple[ColumnSchema, ...]).validate_json(items)
     except (KeyError, TypeError) as error:
-        raise SchemaError(f"not a schema document: {error!r:.200}") from None
+        raise SchemaError(f"not a schema document: {_short(repr(error), 200)}") from None
     except ValidationError as error:
-        first = error.errors()[0]
+        # A mistyped key is named before the key that is missing for this reason.
+        first = min(
+            error.errors(),
+            key=lambda one: (one["loc"][:1], one["type"] != "unexpected_keyword_argument"),
+        )
         at, *field_at = first["loc"] or ("",)
         name = document["columns"][at].get("name") if field_at else None
         named = ".".join(map(str, field_at)) or f"columns.{at}".rstrip(".")
         raise SchemaError(
-            f"not a schema document: {named} is {first['input']!r:.80}: {first['msg']}",
-            where={} if name is None else {"column": f"{name!r:.80}"},
+            f"not a schema document: {named} is {_short(repr(first['input']), 80)}: {first['msg']}",
+            where={} if name is None else {"column": _short(repr(name), 80)},
             hint=f"The fields of a column: {', '.join(asdict(ColumnSchema('-')))}.",
         ) from None
     check_names(columns)

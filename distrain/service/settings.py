@@ -235,14 +235,49 @@ def _placed(key: object, value: Any, folder: Path) -> Any:
     return value
 
 
+_NGINX = "nginx limits rates, see Request rates in docs/operate.md"
+_SOCKET = "use listen.unix_socket, with a proxy on this machine"
+_REMOVED = {
+    "api_processes": "run `distrain serve api` several times, with PostgreSQL",
+    "leases": "remove it",
+    "webhooks": "read /v1/events, or send alerts through Alertmanager",
+    "secrets_file": "sessions are in the database, so remove it",
+    "limits.webhooks": "remove it",
+    "limits.log_read_bytes": "remove it",
+    "limits.page_jobs": "remove it",
+    "limits.spec_depth": "a spec has at most 32 levels",
+    "limits.reads_per_s": _NGINX,
+    "limits.submits_per_s": _NGINX,
+    "listen.tls.ca_file": _SOCKET,
+    "sign_on.proxy_names": _SOCKET,
+    "retention.keys_days": "remove it",
+    "retention.run_dirs_days": "see What retention deletes in docs/operate.md",
+    "clusters.*.slurm": "see A cluster for the service in docs/install-slurm.md",
+}
+"""What replaces settings of version 0.2.0, by their keys."""
+
+
+def _removed(mistake: Mapping[str, Any]) -> str:
+    """Return the message for a setting of version 0.2.0; empty for other mistakes."""
+    section, *names = map(str, mistake["loc"])
+    key = ".".join([section, *(("*", *names[1:]) if section == "clusters" else names)])
+    if (key, mistake["input"]) == ("clusters.*.kind", "slurm"):
+        return f"the kind `slurm` was removed: {_REMOVED['clusters.*.slurm']}"
+    if mistake["type"] == "extra_forbidden" and key in _REMOVED:
+        return f"this key was removed: {_REMOVED[key]}"
+    return ""
+
+
 def _mistakes(error: ValidationError | SettingsError, file: Path | None) -> InputError:
     if isinstance(error, SettingsError):  # a variable that holds no JSON where it should
         return InputError(str(error), hint="Check the variables DISTRAIN_SERVE_*.")
     lines = []
-    for mistake in error.errors(include_url=False, include_input=False):
+    for mistake in error.errors(include_url=False):
         place = ".".join(map(str, mistake["loc"])) or "settings"
         text = mistake["msg"].removeprefix("Value error, ")
-        if mistake["type"] == "extra_forbidden":
+        if mistake["loc"] and (removed := _removed(mistake)):
+            text = removed
+        elif mistake["type"] == "extra_forbidden":
             text = unknown_key(mistake["loc"], Settings)
         lines.append(f"{place}: {text}")
     return InputError(

@@ -2,7 +2,8 @@
 
 Each task of the job runs a worker, which uses one GPU of its node, chosen by the task's local id.
 The first task also runs the scheduler. It writes `FOLDER/client.env`, which a user's shell sources
-to use the cluster, and `FOLDER/url` and `FOLDER/token`, with which a job service uses it. Dask's
+to use the cluster, and `FOLDER/url` and `FOLDER/token`, with which a job service uses it. It
+removes these files at its end. Dask's
 connections require a certificate made for this cluster, unless Dask's configuration names other
 certificates. On SIGUSR1, which Slurm sends before the time limit, and on SIGTERM, the worker's
 ranks save a checkpoint and the worker leaves.
@@ -36,7 +37,10 @@ INTERFACE_VARIABLE = "DISTRAIN_INTERFACE"
 """The environment variable of workers that names the network interface of their ranks."""
 
 NOTICE_S = 120
-"""Seconds between the signal that Slurm sends before the time limit, and the job's end."""
+"""How long the job's processes have to end after Slurm's signal, in seconds.
+
+Slurm sends it at least 180 s before the time limit (`--signal` in `deploy/slurm`).
+"""
 
 
 def life_of(environment: Mapping[str, str]) -> str:
@@ -161,6 +165,7 @@ class _Task:
         self._own_certificate = not has_certificates()
         self._worker: subprocess.Popen[bytes] | None = None
         self._leaving = False
+        self._published: dict[str, bytes] = {}  # contents of files, by name
 
     def run(self) -> int:
         # Slurm signals every process of a step, but only this process handles the signals. Its
@@ -209,6 +214,10 @@ class _Task:
     def _remove_files(self) -> None:
         for file in (self._scheduler_file, self._certificate, *self._left_files()):
             file.unlink(missing_ok=True)
+        for name, content in self._published.items():
+            file = self._folder / name
+            if file.is_file() and file.read_bytes() == content:  # not those of a later cluster
+                file.unlink(missing_ok=True)
 
     def _start_scheduler(
         self, started: "list[subprocess.Popen[bytes]]"
@@ -230,11 +239,15 @@ class _Task:
         return process
 
     def _publish(self, scheduler: str, url: str, token: str) -> None:
-        write_private(self._folder / TOKEN_FILE, token.encode())
-        write_private(self._folder / URL_FILE, url.encode())
         variables = {"DISTRAIN_SCHEDULER": scheduler, **self._tls()}
         lines = (f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
-        write_private(self._folder / CLIENT_FILE, "".join(lines).encode())
+        self._published = {
+            TOKEN_FILE: token.encode(),
+            URL_FILE: url.encode(),
+            CLIENT_FILE: "".join(lines).encode(),
+        }
+        for name, content in self._published.items():
+            write_private(self._folder / name, content)
 
     def _tls(self) -> dict[str, str]:
         return tls_environment(self._certificate) if self._own_certificate else {}

@@ -75,16 +75,18 @@ def test_the_plan_fits_two_calls_within_15_minutes():
 
 
 def test_what_a_machine_without_a_network_needs_is_packed(tmp_path, monkeypatch, capsys):
+    missing = "more"
+
     def install(name, site, python):
         (site / name).touch()
-        return name != "zict"
+        return "no matching distribution" if name == missing else ""
 
     monkeypatch.setattr(prepare, "install", install)
     monkeypatch.setattr(prepare, "build_kernels", lambda: None)
     monkeypatch.setattr(prepare, "PACKED", tmp_path / ".gpu" / "packed.tar.gz")
     prepare.main(["more"])
     told = capsys.readouterr().out
-    assert "Left out: zict" in told
+    assert "Left out: more, for Python 3.12: no matching distribution\n" in told
     assert [line.partition(" && ")[0] for line in told.splitlines()[-2:]] == [
         "tar -xzf .gpu/packed.tar.gz"
     ] * 2
@@ -95,3 +97,6 @@ def test_what_a_machine_without_a_network_needs_is_packed(tmp_path, monkeypatch,
     assert {name for name in names if name.endswith(".so")} == set(kernels)
     with pytest.raises(SystemExit, match="more than 1 MiB"):
         prepare.main(["--most-mib", "1"])
+    missing = "zict"
+    with pytest.raises(SystemExit, match=r"needs these packages, .*: zict$"):
+        prepare.main([])

@@ -330,6 +330,20 @@ def test_a_column_with_the_name_of_an_answer_is_the_target_by_its_values(
         wording(inferred.target_reason)
 
 
+@pytest.mark.parametrize(
+    ("values", "target"),
+    [
+        ([1.0, 5.0], "target: {column: label, equals: 5, otherwise: 1}"),
+        ([1.0, 2.0, 3.0], "target: {column: label, kind: multiclass, classes: [1, 2, 3]}"),
+    ],
+)
+def test_whole_numbers_of_a_float_column_are_written_without_a_decimal_point(
+    tmp_path: Path, values: list[float], target: str
+) -> None:
+    table = {"shop": ["a", "b", "c"] * 40, "label": (values * 60)[:120]}
+    assert target in inferred_of(tmp_path, table).text
+
+
 @pytest.mark.parametrize("values", [[5e299, -5e299], [1.0, 5e299, 2.0]])
 def test_a_target_beyond_float32_has_no_classes(
     tmp_path: Path, client: Any, values: list[float], wording: Wording

@@ -62,6 +62,8 @@ def test_names_are_unique(wording):
         {"name": "a", "embedding_dim": -1},
         {"name": "a", "tags": "user"},
         {"name": "a", "value_count": (1, 2, 3)},
+        {"name": "a", "value_count": (0, 2**63)},
+        {"name": "a", "cardinality": 10**50},
     ],
 )
 def test_unusable_columns_are_refused(fields, wording):

@@ -65,6 +65,21 @@ def test_an_unknown_key_is_refused_with_the_most_similar_one(tmp_path, text, key
         load_settings(written(tmp_path, text))
 
 
+@pytest.mark.parametrize(
+    ("text", "replacement"),
+    [
+        ("listen: {tls: {ca_file: ca.pem}}", "listen.tls.ca_file: this key was removed: use"),
+        ("api_processes: 2", "api_processes: this key was removed: run `distrain serve api`"),
+        ("clusters: {a: {kind: slurm, slurm: {partition: p}}}", "clusters.a.slurm: this key was"),
+        ("clusters: {a: {kind: slurm}}", "the kind `slurm` was removed: see A cluster for the"),
+    ],
+)
+def test_a_key_of_an_earlier_version_is_refused_with_its_replacement(tmp_path, text, replacement):
+    with pytest.raises(InputError, match=re.escape(replacement)) as refused:
+        load_settings(written(tmp_path, text))
+    assert "did you mean" not in str(refused.value)
+
+
 def test_a_home_of_nobody_is_refused(tmp_path, monkeypatch):
     with pytest.raises(InputError):
         load_settings(written(tmp_path, "data_dir: ~no-such-user/x\n"))

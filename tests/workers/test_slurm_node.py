@@ -72,3 +72,16 @@ def test_the_users_own_certificates_are_seen():
     assert not has_certificates()
     with dask.config.set({"distributed.comm.tls.ca-file": "/etc/ca.pem"}):
         assert has_certificates()
+
+
+@pytest.mark.parametrize("is_followed", [False, True])
+def test_a_cluster_removes_its_own_address_at_its_end(tmp_path, is_followed):
+    ended = serve_slurm._Task(tmp_path, "cpu", {"SLURM_JOB_ID": "12"})
+    later = serve_slurm._Task(tmp_path, "cpu", {"SLURM_JOB_ID": "13"})
+    ended._publish("tls://a:1", "http://a:2", "first")
+    names = {"url", "token", "client.env"}
+    assert {file.name for file in tmp_path.iterdir()} == names
+    if is_followed:
+        later._publish("tls://b:1", "http://b:2", "second")
+    ended._remove_files()
+    assert {file.name for file in tmp_path.iterdir()} == (names if is_followed else set())

@@ -107,8 +107,9 @@ def revoke(settings: "Settings", token_id: str) -> None:
       distrain serve token revoke 0a1b2c3d4e5f
     """
     with open_database(settings) as store:
-        revoked = store.revoke_token(token_id)
-        note_change(store, "token.revoke", token_id, user=revoked.user)
+        revoked, is_new = store.revoke_token(token_id)
+        if is_new:
+            note_change(store, "token.revoke", token_id, user=revoked.user)
     print_answer(id=token_id, user=revoked.user, state="revoked")
     print_result(f"the token {token_id} of {revoked.user} is revoked")
 

@@ -347,17 +347,21 @@ def dump_yaml(document: object, *, flow: bool = False) -> str:
     r"""Return plain values as YAML that `parse_yaml` reads back.
 
     With `flow`, the text is one line without a line break, for an entry that people read: letters
-    of all languages are written as they are.
+    of all languages are written as they are, and a value that occurs twice is written twice.
 
     >>> dump_yaml({"lr": 0.001, "name": "1e-3"})
     "lr: 0.001\nname: '1e-3'\n"
     >>> dump_yaml({"größe": ["a\nb", "yes", None]}, flow=True)
     '{größe: ["a\\nb", \'yes\', null]}'
+    >>> shared = [1]
+    >>> dump_yaml([shared, shared], flow=True)
+    '[[1], [1]]'
     """
     import yaml
 
     class Dumper(yaml.SafeDumper):
-        pass
+        def ignore_aliases(self, data: Any) -> bool:
+            return flow or bool(super().ignore_aliases(data))
 
     def one_line(dumper: yaml.SafeDumper, text: str) -> Any:
         return dumper.represent_scalar(f"{_TAG}str", text, None if text.isprintable() else '"')

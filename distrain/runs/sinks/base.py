@@ -46,7 +46,11 @@ class Sink(Protocol):
         """Prepare the sink. After an error it is called again before the next entries."""
 
     def write(self, entries: Sequence[Stamped]) -> None:
-        """Store entries, in order. After an error they are passed once more, with the next ones."""
+        """Store entries, in order.
+
+        After an error, the entries are passed once more, together with the next ones. Entries that
+        were stored before the error are then passed twice, so make `write` idempotent.
+        """
 
     def close(self, state: str) -> None:
         """Close the sink; `state` is `succeeded`, `failed` or `cancelled`.

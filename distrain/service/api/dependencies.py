@@ -81,6 +81,9 @@ async def principal(
     """
     parts: ApiParts = request.app.state.parts
     caller = await run_in_threadpool(_who, request, parts)
+    if caller:
+        request.state.user = caller.user  # for the log of requests
+        request.state.caller = caller  # for pages about errors
     if caller and request.method in _CHANGING and _bearer_text(request) is None:
         await _check_origin(request)
     if caller is None:
@@ -90,8 +93,6 @@ async def principal(
             hint="Send `Authorization: Bearer TOKEN`; `distrain login` stores a token, and an "
             "operator creates one with `distrain serve token create`.",
         )
-    request.state.user = caller.user  # for the log of requests
-    request.state.caller = caller  # for pages about errors
     return caller
 
 

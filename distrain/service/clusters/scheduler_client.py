@@ -75,7 +75,9 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
         self.service = service
         self._public_url = public_url
         address = Address(self.url, f"{self.url}/distrain")
-        target = ServiceTarget(address, token, None, (tls or TlsFiles()).context())
+        context = (tls or TlsFiles()).context()
+        # Ignores proxies of the environment, which could read the token.
+        target = ServiceTarget(address, token, None, context, trust_env=False)
         self._connection = Connection(target, Retries(most_tries=1), None, transport)
 
     def __exit__(self, *error: object) -> None:

@@ -90,11 +90,13 @@ class RequestLog:
 
     It is outside of the application `app`, so that answers to unexpected errors have an id, too.
     The log has the method, the path without the query, the status, the duration, the caller and the
-    address. Successful requests of `_QUIET` paths are not logged.
+    address. If a proxy on the Unix socket may name users, it may also name the client's address, in
+    the last entry of `X-Forwarded-For`. Successful requests of `_QUIET` paths are not logged.
     """
 
     def __init__(self, app: FastAPI):
         self._app, self._metrics = app, app.state.streams.metrics
+        self._has_trusted_proxy = app.state.parts.settings.sign_on is not None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -131,5 +133,11 @@ class RequestLog:
             status=status,
             duration_s=round(took_s, 4),
             user=scope["state"].get("user", ""),  # the API adds it
-            address=(scope.get("client") or [""])[0],
+            address=self._address(scope),
         )
+
+    def _address(self, scope: Scope) -> str:
+        if client := scope.get("client"):
+            return str(client[0])
+        headers: dict[bytes, bytes] = dict(scope["headers"]) if self._has_trusted_proxy else {}
+        return headers.get(b"x-forwarded-for", b"").rpartition(b",")[2].strip().decode("latin-1")

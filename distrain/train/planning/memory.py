@@ -94,6 +94,7 @@ def rank_memory(
     copies: bool = False,
     scores: bool = False,
     recorded: bool = False,
+    binary_targets: int = 1,
 ) -> RankMemory:
     """Predict a rank's peak memory, for a step of `rows` rows in slices of `slice_rows` rows.
 
@@ -105,6 +106,7 @@ def rank_memory(
         copies: Whether checkpoints are written from a copy.
         scores: Whether validation rows are scored, in whole batches, without gradients.
         recorded: Whether steps are recorded as CUDA graphs.
+        binary_targets: The number of the model's binary targets.
     """
     step = kept_by_graph = probe.slice_bytes(slice_rows)
     embeddings = 2 * probe.embedding_bytes_per_row * slice_rows
@@ -128,7 +130,8 @@ def rank_memory(
         host["checkpoint copy"] = copy_bytes(tables, dense)
     host["host-cached tables"] = tables.host_bytes_per_rank
     if on_gpu:
-        device["metrics"] += COPIES_ON_GPU * 2 * NUM_BINS * 8
+        # of training and of validation
+        device["metrics"] += 2 * binary_targets * COPIES_ON_GPU * 2 * NUM_BINS * 8
         # Batches are copied to the device when they are taken.
         device["batches"] = (2 + train.route_ahead) * block_bytes
         # For the sizes of a batch and of a validation batch, two indices per id are cached for all

@@ -176,6 +176,7 @@ def peak_of(
         copies=checkpoint.asynchronous and bool(before_the_end),
         scores=bool(spec.data.valid),
         recorded=records_steps(spec.train, device, facts),
+        binary_targets=sum(target.kind == "binary" for target in blueprint.task.targets),
     )
 
 

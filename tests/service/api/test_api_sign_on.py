@@ -5,6 +5,7 @@ import json
 import pytest
 from api_world import SPEC, World, api_world
 from starlette.testclient import TestClient
+from structlog.testing import capture_logs
 
 from distrain.errors import Unavailable
 from distrain.service.access.sessions import (
@@ -15,6 +16,7 @@ from distrain.service.access.sessions import (
     new_session,
     token_sha256,
 )
+from distrain.service.process.api_server import RequestLog
 from distrain.service.settings import Limits, Listen, SignOn
 from distrain.service.values import Quota, Scope
 
@@ -131,6 +133,28 @@ def test_a_proxys_header_counts_over_its_own_socket_alone(tmp_path):
         assert through(client=None).status_code == 401  # a TCP port whose peer is not known
 
 
+@pytest.mark.parametrize(
+    ("sign_on", "peer", "address"),
+    [(SignOn(), None, "203.0.113.9"), (None, None, ""), (SignOn(), ("10.0.0.5", 1), "10.0.0.5")],
+)
+def test_a_trusted_proxys_address_of_the_client_is_logged(tmp_path, sign_on, peer, address):
+    with api_world(tmp_path, sign_on=sign_on, listen=Listen(unix_socket=tmp_path)) as world:
+
+        async def app(scope, receive, send):
+            server = ("h", 80) if peer else (str(tmp_path), None)
+            inner = {**scope, "client": peer, "server": server}
+            await RequestLog(world.app)(inner, receive, send)
+
+        headers = {"X-Forwarded-User": "alice", "X-Forwarded-For": "10.9.9.9, 203.0.113.9"}
+        headers["Origin"] = "https://elsewhere.example"
+        with capture_logs() as logged:
+            TestClient(app).post("/v1/tokens", headers=headers, json={})
+    [line] = [line for line in logged if line["event"] == "request"]
+    is_named = sign_on is not None and peer is None
+    assert (line["status"], line["user"]) == ((403, "alice") if is_named else (401, ""))
+    assert line["address"] == address
+
+
 def test_quotas_answer_429(world: World):
     world.store.put_project("small", Quota(max_queued=1, max_priority=0))
     body = {"spec": SPEC, "project": "small", "cluster": "gpu"}
@@ -151,9 +175,10 @@ def test_changes_that_are_made_are_audited(world: World):
     world.client.put("/v1/jobs/one", json={"spec": {}})
     world.ask("alice", "POST", "/v1/jobs:validate", {"spec": SPEC, "project": "ads"})
     world.ask("alice", "GET", "/v1/jobs")
-    world.ask("alice", "PATCH", path, {"priority": 2})
-    world.ask("alice", "POST", f"{path}/cancel")
-    world.ask("alice", "POST", f"{path}/cancel")  # it has ended
+    for _ in range(2):  # the second request changes nothing
+        world.ask("alice", "PATCH", path, {"priority": 2})
+    for _ in range(2):
+        world.ask("alice", "POST", f"{path}/cancel")
     world.ask("alice", "DELETE", path)
     rows = world.ask("admin", "GET", "/v1/audit?limit=4").json()
     found = [(row["user"], row["action"], row["target"]) for row in rows["rows"]]
@@ -165,13 +190,27 @@ def test_changes_that_are_made_are_audited(world: World):
     assert all(row["id"] < rows["next_before"] for row in older["rows"])
 
 
+def test_only_the_first_of_equal_changes_is_audited(world: World):
+    job = world.submit("alice")
+    world.change(job["id"], phase="handed_over", state="running")
+    for _ in range(2):
+        assert world.ask("alice", "POST", f"/v1/jobs/{job['id']}/cancel").status_code == 202
+    made = world.ask("alice", "POST", "/v1/tokens", {"label": "laptop"}).json()
+    for _ in range(2):
+        assert world.ask("alice", "DELETE", f"/v1/tokens/{made['id']}").status_code == 204
+    rows = world.ask("admin", "GET", "/v1/audit?limit=4").json()["rows"]
+    actions = ["revoke_token", "create_token", "cancel", "submit"]
+    assert [row["action"] for row in rows] == actions
+
+
 def test_a_change_whose_audit_fails_is_still_answered(world: World, monkeypatch):
     def fails(entry):
         raise Unavailable("the disk is full")
 
-    job = world.submit("alice")
+    path = f"/v1/jobs/{world.submit('alice')['id']}"
+    world.ask("alice", "POST", f"{path}/cancel")
     monkeypatch.setattr(world.store, "audit", fails)
-    assert world.ask("alice", "POST", f"/v1/jobs/{job['id']}/cancel").status_code == 202
+    assert world.ask("alice", "DELETE", path).status_code == 204
 
 
 def test_pages_follow_each_other_and_bad_cursors_are_refused(world: World):

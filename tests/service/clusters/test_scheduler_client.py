@@ -49,6 +49,14 @@ def answering(status: int, document: Any) -> SchedulerClient:
     return client_of(lambda request: httpx2.Response(status, text=text))
 
 
+def test_requests_take_no_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    scheduler = ScriptedService(lambda seen: Reply(200, changes()))
+    with scheduler, SchedulerClient(scheduler.address, "secret", service="here") as client:
+        assert client.changes().epoch == "e"
+
+
 def test_an_answer_of_a_later_version_is_read() -> None:
     document = changes(state="hibernating")
     document["jobs"].append({**JOB, "id": "b"})

@@ -47,42 +47,59 @@ def _as_of_0_2_0(connection):
     operations.add_column("projects", declared)
     operations.drop_column("specs", "request_sha256")
     operations.drop_table("sessions")
-    outcome = Column("outcome", String(16), nullable=False, server_default="ok")
-    operations.add_column("audit", outcome)
+    _add_outcome(operations)
     connection.execute(text("UPDATE alembic_version SET version_num = '0002'"))
 
 
-def test_steps_lead_to_the_tables_of_the_code(settings):
+def _as_of_0003(connection):
+    _add_outcome(Operations(MigrationContext.configure(connection)))
+    connection.execute(text("UPDATE alembic_version SET version_num = '0003'"))
+
+
+def _as_of_0003_without_the_column(connection):
+    connection.execute(text("UPDATE alembic_version SET version_num = '0003'"))
+
+
+def _add_outcome(operations):
+    outcome = Column("outcome", String(16), nullable=False, server_default="ok")
+    operations.add_column("audit", outcome)
+
+
+@pytest.mark.parametrize(
+    "make_earlier", [_as_of_0_2_0, _as_of_0003, _as_of_0003_without_the_column]
+)
+def test_steps_lead_to_the_tables_of_the_code(settings, make_earlier):
     migrate(settings)
     db = Database(database_url(settings))
     try:
         new = _schema(db)
         with db.write() as connection:
-            _as_of_0_2_0(connection)
-        assert _schema(db) != new
+            make_earlier(connection)
         migrate(settings)
         assert _schema(db) == new
         with db.engine.connect() as connection:
             context = MigrationContext.configure(connection)
             assert compare_metadata(context, metadata) == []
-            assert context.get_current_revision() == "0003"
+            assert context.get_current_revision() == "0004"
     finally:
         db.close()
 
 
-def test_an_upgrade_keeps_tokens_and_the_audit_of_changes(settings):
+@pytest.mark.parametrize("make_earlier", [_as_of_0_2_0, _as_of_0003])
+def test_an_upgrade_keeps_tokens_and_the_audit_of_changes(settings, make_earlier):
     with new_store(settings) as store:
         token, _ = new_token(store, "alice", label="laptop")
         store.audit(AuditEntry("alice", "cancel", "made"))
         store.audit(AuditEntry("alice", "cancel", "rejected"))
         with store.db.write() as connection:
-            _as_of_0_2_0(connection)
+            make_earlier(connection)
             rejected = "UPDATE audit SET outcome = 'refused 404' WHERE target = 'rejected'"
             connection.execute(text(rejected))
     migrate(settings)
     with open_store(settings) as store:
         assert store.tokens("alice") == [token]
-        assert [row.target for row in store.audit_rows(None, 10)] == ["made"]
+        store.audit(AuditEntry("alice", "cancel", "later"))
+        assert [row.target for row in store.audit_rows(None, 10)] == ["later", "made"]
 
 
 def test_a_second_migration_changes_nothing(settings):
@@ -114,5 +131,5 @@ def test_later_versions_and_those_before_0_2_0_are_refused_by_all(settings, act,
 def test_an_earlier_version_is_refused_with_the_command(settings, monkeypatch):
     migrate(settings)
     monkeypatch.setattr("distrain.service.store.migrations.head", lambda: "9999")
-    with pytest.raises(SchemaDiffers, match="0003"):
+    with pytest.raises(SchemaDiffers, match="0004"):
         open_store(settings)

@@ -21,8 +21,9 @@ def test_a_token_is_used_at_most_once_a_minute_and_revoked_once(store):
     assert abs(used.used_at_s - store.now_s()) < 60
     store.note_token_used("t1")
     assert store.tokens() == [used]  # at most once a minute
-    revoked = store.revoke_token("t1")
-    assert store.revoke_token("t1") == revoked
+    revoked, is_new = store.revoke_token("t1")
+    assert is_new
+    assert store.revoke_token("t1") == (revoked, False)
 
 
 def test_a_quota_that_an_earlier_version_stored_is_read(store):

@@ -281,6 +281,15 @@ def test_on_a_gpu_the_step_is_on_the_device_and_the_loader_on_the_host():
     assert "allocator" not in [term.name for term in memory.terms]
 
 
+def test_each_binary_target_has_copies_of_the_bins_of_its_metrics_on_a_gpu():
+    tables = placed((1000, 50), 1, "replicated")
+    none, three = (
+        predicted(tables, job().train, on_gpu=True, binary_targets=number) for number in (0, 3)
+    )
+    copies = 2 * 16 * 2**20  # of training and of validation
+    assert three.device_bytes - none.device_bytes == 3 * copies
+
+
 def test_a_graph_keeps_its_memory_beside_steps_and_validations():
     tables = placed((1000, 50), 1, "replicated")
     eager = predicted(tables, job().train, on_gpu=True)

@@ -8,6 +8,7 @@ import re
 import textwrap
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from functools import partial
 from typing import Any
 
@@ -267,7 +268,28 @@ def _flat(values: pa.ChunkedArray) -> pa.Array:
         return concrete(values)
 
 
-_yaml = partial(dump_yaml, flow=True)
+def _yaml(value: object) -> str:
+    """Return a value as one line of YAML."""
+    return dump_yaml(_plain(value), flow=True)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value with plain types, and whole numbers without a decimal point.
+
+    >>> _plain({"equals": np.float64(5.0), "otherwise": [0.5]})
+    {'equals': 5, 'otherwise': [0.5]}
+    """
+    if isinstance(value, Mapping):
+        return {_plain(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Enum):
+        value = value.value
+    if isinstance(value, np.generic):
+        value = value.item()
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 _NO_NAME = r"[/\0]"
 _WIDTH = 100
 _SHORT_NAME_BYTES = 60

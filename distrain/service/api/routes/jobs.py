@@ -115,11 +115,11 @@ def change_job(job_id: PathId, body: JobChangeRequest, call: Call) -> JobAnswer:
             raise bad_spec(mistakes)
 
     try:
-        job = call.store.change(job.id, body.priority, body.tags or {}, check_tags)
+        audit_entry = call.audit_entry(job.id, priority=body.priority)
+        job = call.store.change(job.id, body.priority, body.tags or {}, check_tags, audit_entry)
     except WrongState as error:
         code = "final" if job.phase is Phase.FINAL else "conflict"
         raise Problem(code, error.message, hint=error.hint) from error
-    call.audit(job.id, priority=body.priority)
     return _shown(call.service, job)
 
 
@@ -144,9 +144,8 @@ def cancel(
     job = _changed_job(call, job_id, Action.CANCEL_JOB)
     how = body or CancelRequest()
     was_final = job.phase is Phase.FINAL
-    job = call.store.cancel(job.id, how.why, how.allowed_s, call.caller.user)
-    if not was_final:
-        call.audit(job.id)
+    entry = call.audit_entry(job.id)
+    job = call.store.cancel(job.id, how.why, how.allowed_s, call.caller.user, entry)
     response.status_code = 200 if was_final else 202
     return _shown(call.service, job)
 

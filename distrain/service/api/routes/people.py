@@ -117,8 +117,9 @@ def revoke_token(
         raise not_found(f"token {token_id!r}")
     if token_id != call.caller.token_id:
         call.allow(Action.OWN_TOKENS if token_id in own else Action.OTHERS_TOKENS)
-    call.store.revoke_token(token_id)
-    call.audit(token_id)
+    _, is_new = call.store.revoke_token(token_id)
+    if is_new:
+        call.audit(token_id)
 
 
 def _document(token: Token) -> TokenAnswer:

@@ -14,7 +14,6 @@ def upgrade() -> None:
     - Webhooks are dropped (clients read events instead), and leases (replaced by `store.locks`).
     - Repeated requests are recognised by a hash, without idempotency keys.
     - The users' table and `projects.declared` are dropped: the settings name admins and projects.
-    - Audit rows of rejected changes are deleted, and the column that tells them apart.
     - Browsers' sessions become rows. Earlier sessions end: their users log in again.
     """
     for name in ("ranks", "gpus"):
@@ -23,8 +22,6 @@ def upgrade() -> None:
         op.drop_table(table)
     op.drop_column("jobs", "generation")
     op.drop_column("projects", "declared")
-    op.execute("DELETE FROM audit WHERE outcome <> 'ok'")
-    op.drop_column("audit", "outcome")
     op.add_column("specs", sa.Column("request_sha256", sa.String(length=64), nullable=True))
     op.create_table(
         "sessions",
