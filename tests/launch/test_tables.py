@@ -286,6 +286,7 @@ def test_the_command_takes_a_features_document(table, tmp_path):
         ("train.reduce_on_plateau={}",),
         ("train.table_weight_decay=0.1",),
         ("data.valid=[]",),
+        ("evaluate.every_steps=null",),
         ("checkpoint.keep_best=auc",),
         ("train.early_stopping.metric=auc",),
     ],

@@ -23,7 +23,7 @@ from distrain.cli.options import (
 )
 from distrain.cli.output import print_answer, print_remark, progress_console
 from distrain.cli.progress_bars import WorkProgress
-from distrain.errors import SpecError
+from distrain.errors import DistrainError
 from distrain.formatting import command_line
 
 if TYPE_CHECKING:
@@ -273,9 +273,10 @@ def _retrieval_kinds(out: str) -> list[str]:
     from distrain.jobs.spec.presets import job_for
     from distrain.schema.schema import Schema
 
-    schema, kinds = Schema.load(out), []
+    kinds: list[str] = []
     for kind in ("two_tower", "sasrec_retrieval"):
-        with suppress(SpecError):
-            job_for(kind, out, schema)
+        # A hint must not fail a command whose rows are complete.
+        with suppress(DistrainError):
+            job_for(kind, out, Schema.load(out))
             kinds.append(kind)
     return kinds

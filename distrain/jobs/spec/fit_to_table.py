@@ -229,13 +229,14 @@ def leave_out_excluded(
     train = document["train"]
     data, of_train = values.get("data", {}), values.get("train", {})
     has_no_valid = not data.get("valid", True)
+    never_validates = has_no_valid or not values.get("evaluate", {}).get("every_steps", True)
     is_excluded = data.get("windows") or data.get("negatives", 1) != 1 or has_no_valid
     has_plateau = of_train.get("reduce_on_plateau") is not None
     if is_excluded or has_plateau or of_train.get("audit"):
         train.pop("refit", None)
     if of_train.get("table_weight_decay"):
         train.pop("ema", None)
-    if has_no_valid:
+    if never_validates:
         train.pop("early_stopping", None)
         document["checkpoint"].pop("keep_best", None)
         document["evaluate"].pop("every_steps", None)

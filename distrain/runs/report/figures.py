@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from distrain.formatting import MAIN_METRICS, count, target_name
 from distrain.jobs.job_view import Record
+from distrain.jobs.spec.training import RETRIEVAL_METRIC
 from distrain.runs.report import colours
 from distrain.runs.report.axes import (
     XAxis,
@@ -77,7 +78,7 @@ def loss_image(records: Sequence[Record]) -> bytes:
     axes = figure.subplots()
     train, valid = ([r for r in records if r.split == split] for split in ("train", "valid"))
     x_axis = x_axis_of(records, "rows_total")
-    draw_metric(axes, train, valid, "loss", "log loss, nats", x_axis)
+    draw_metric(axes, train, valid, "loss", metric_curves(records).get("loss", "loss"), x_axis)
     _frame(axes, x_axis)
     return image_of(figure)
 
@@ -85,7 +86,8 @@ def loss_image(records: Sequence[Record]) -> bytes:
 def metric_curves(records: Sequence[Record]) -> dict[str, str]:
     """Return the labels of the metrics to draw, by the metrics' names.
 
-    These are the loss and AUC of the first binary target, and the main metric (`MAIN_METRICS`) of
+    These are the loss and AUC of the first binary target (for a retrieval model, its loss and
+    recall), and the main metric (`MAIN_METRICS`) of
     up to `_MOST_TARGETS` other targets. If the only target is not binary, they are two of its
     metrics. A metric of such a target is named `TARGET.METRIC`, as in `Record.value`.
     """
@@ -96,6 +98,8 @@ def metric_curves(records: Sequence[Record]) -> dict[str, str]:
         for metric in MAIN_METRICS
         if of_target.get(metric) is not None
     }
+    if any(RETRIEVAL_METRIC in (record.own or {}) for record in records):
+        return {"loss": "loss", RETRIEVAL_METRIC: "recall at 10", **metrics}  # of retrieval
     if not targets or any(record.loss is not None for record in records):
         return {"loss": "log loss, nats", "auc": "AUC", **metrics}
     if len(metrics) == 1:

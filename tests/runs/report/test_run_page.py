@@ -17,6 +17,7 @@ from distrain.errors import InputError, OutputError
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.states import JobState
 from distrain.runs.open_run import reopen_run
+from distrain.runs.report.figures import metric_curves
 from distrain.runs.report.run_page import write_report
 
 
@@ -147,3 +148,10 @@ def test_no_run_and_no_room_are_told(tmp_path):
     with pytest.raises(OutputError):
         write_report(root, tmp_path / "file" / "out.html")
     assert json.loads(RunPaths(root).summary.read_text())["state"] == "cancelled"
+
+
+def test_a_retrieval_model_is_drawn_by_its_loss_and_recall():
+    plain = [one for one in records_of(3) if one.split == "valid"]
+    retrieval = [replace(one, own={"recall_at_10": 0.2}) for one in plain]
+    assert list(metric_curves(plain)) == ["loss", "auc"]
+    assert list(metric_curves(retrieval)) == ["loss", "recall_at_10"]

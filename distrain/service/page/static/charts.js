@@ -5,6 +5,7 @@
 const METRICS = [
   { title: "Loss", unit: "log loss, nats", splits: ["valid", "train"], of: (r) => r.loss, digits: 5, isLoss: true },
   { title: "AUC", unit: "AUC", splits: ["valid", "train"], of: (r) => r.auc, digits: 5 },
+  { title: "Recall at 10", unit: "recall", splits: ["valid"], of: (r) => r.own?.recall_at_10, digits: 5 },
   { title: "Rows per second", unit: "rows/s", splits: ["train"], of: (r) => r.rows_per_s, digits: 0, isFromZero: true },
   { title: "Waiting for data, mean of the ranks", unit: "% of the time", splits: ["train"], of: waited, digits: 1, isFromZero: true },
   { title: "CPU, mean of the ranks", unit: "% of a core", splits: ["train"], of: (r) => mean(r.usage?.cpu_pct), digits: 0, isFromZero: true },
@@ -146,7 +147,7 @@ export class Charts {
       title: `${target}: ${TARGET_METRICS[metric]}`, unit: TARGET_METRICS[metric], splits: ["valid", "train"],
       of: (r) => r.targets?.[target]?.[metric], digits: 5,
     }));
-    return [...METRICS.slice(0, 2), ...more, ...METRICS.slice(2)];
+    return [...METRICS.slice(0, 3), ...more, ...METRICS.slice(3)];
   }
 
   uplotOptions(metric, curves, width) {
