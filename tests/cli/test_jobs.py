@@ -236,6 +236,8 @@ def test_people_see_a_row_a_job_and_all_that_is_known_of_one(
         }
     )  # fmt: skip
     wording("\n".join(job_lines(failed)))
+    partial = Job.read({"id": "a-1", "state": "running", "last_restart": {"attempt": 1}})
+    assert not [line for line in job_lines(partial) if line.startswith("restart")]
     for environment in ({}, {SCHEDULER_VARIABLE: "tcp://x:1"}, {SCHEDULER_VARIABLE: "tcp://y:1"}):
         told = how_to_follow("a", "tcp://x:1", environment)
         named = environment.get(SCHEDULER_VARIABLE) != "tcp://x:1"
