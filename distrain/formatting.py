@@ -74,7 +74,7 @@ def model_step_text(
     >>> model_step_text(30, 60, stopped_early=True), model_step_text(60, 60)
     ('30; stopped early at step 60', '60')
     >>> model_step_text(30, 60)
-    '30 of 60, the best validation'
+    '30, the best validation of 60 steps'
     >>> model_step_text(30, 94, refit_steps=34)
     '30, before the refit of 34 steps with the validation rows'
     """
@@ -84,7 +84,7 @@ def model_step_text(
     if model_step is not None and stopped_early:
         return f"{saved}; stopped early at step {count(steps)}"
     if steps is not None and model_step is not None and model_step < steps:
-        return f"{saved} of {count(steps)}, the best validation"
+        return f"{saved}, the best validation of {count(steps)} steps"
     return saved
 
 

@@ -83,7 +83,8 @@ class JobProgress(LoggedProgress):
             super().show_step(view, record)
         else:
             line = self.step_line(view, record)
-            while len(line) > self.console.width - self._bar_width - 1:
+            room = self.console.width - self._bar_width - 1
+            while "  " in line and len(line) > room:
                 line = line.rpartition("  ")[0]  # the least important part is the last one
             self._bar.update(
                 self._task,

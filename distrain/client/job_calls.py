@@ -149,13 +149,13 @@ class JobCalls:
         return Spec.read(self._connection.document(Call("GET", job_path(job_id, "spec")))).spec
 
     def find(self, word: str) -> Job:
-        """Return the job whose id is `word`, or the only job whose id begins with it.
+        """Return the job whose id is `word`, or the only one whose id begins or ends with it.
 
-        Beginnings are compared with the ids of the newest 2,000 jobs whose id or name has `word`.
+        `word` is compared with the ids of the newest 2,000 jobs whose id or name contains it.
 
         Raises:
             NotFound: There is no such job.
-            InputError: The ids of several jobs begin with `word`.
+            InputError: The ids of several jobs begin or end with `word`.
         """
         call = Call("GET", job_path(word))
         answer = self._connection.request(call)
@@ -165,7 +165,7 @@ class JobCalls:
         params: Filters = {"text": word, "limit": "200"}
         for _ in range(_MOST_LOOKED_AT // 200):
             page = _page(self._connection, params)
-            ids += [one.id for one in page.jobs if one.id.startswith(word)]
+            ids += [one.id for one in page.jobs]
             if not page.next_cursor:
                 break
             params["cursor"] = page.next_cursor

@@ -206,21 +206,21 @@ _MOST_NAMED = 5
 
 
 def find_id(ids: Sequence[str], word: str) -> str | None:
-    """Return the id equal to `word`, or the only id that begins with it; `None` if there is none.
+    """Return the id equal to `word`, or the only id that begins or ends with it, or `None`.
 
-    >>> find_id(["mlp-1", "mlp-12", "dlrm-1"], "mlp-1"), find_id(["dlrm-1"], "dl")
-    ('mlp-1', 'dlrm-1')
+    >>> find_id(["mlp-1", "mlp-12"], "mlp-1"), find_id(["a-1"], "a"), find_id(["a-1"], "1")
+    ('mlp-1', 'a-1', 'a-1')
 
     Raises:
-        InputError: Several ids begin with `word`, and none is equal to it.
+        InputError: Several ids begin or end with `word`, and none is equal to it.
     """
     if word in ids:
         return word
-    begun = [one for one in ids if word and one.startswith(word)]
-    if len(begun) > 1:
+    found = [one for one in ids if word and (one.startswith(word) or one.endswith(word))]
+    if len(found) > 1:
         raise InputError(
-            f"'{word}' is the beginning of several jobs' ids",
-            where={"jobs": join_names(begun, _MOST_NAMED)},
+            f"'{word}' is the beginning or end of several jobs' ids",
+            where={"jobs": join_names(found, _MOST_NAMED)},
             hint="Type more of the id.",
         )
-    return begun[0] if begun else None
+    return found[0] if found else None

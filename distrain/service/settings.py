@@ -119,6 +119,16 @@ class Listen(SettingsSection):
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{scheme}://{host}:{self.port}"
 
+    def link_url(self, *, same_machine: bool) -> str | None:
+        """Return the URL for links to the service's pages; `None` if it is not known.
+
+        `same_machine` says whether the readers of the links are on the service's machine.
+        """
+        known = self.port and not self.unix_socket and self.host not in ("", "0.0.0.0", "::")
+        if self.public_url or (known and (same_machine or not is_loopback(self.host))):
+            return self.url
+        return None
+
 
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(

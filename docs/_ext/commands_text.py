@@ -21,7 +21,7 @@ _GROUPS = {
 }
 """Names for options that commands have together; the first group that fits is named."""
 
-_SAID_ONCE = (" Default: DISTRAIN_SCHEDULER.", "JOB is a job's id, or its beginning. ")
+_SAID_ONCE = (" Default: DISTRAIN_SCHEDULER.", "JOB is a job's id, or its beginning or end. ")
 """Sentences of many commands' help, which the page has once."""
 
 
@@ -52,7 +52,7 @@ def _groups() -> str:
     others = [option for option in connection if option not in tls]
     return (
         f"The *TLS options* are {_enumerated(tls)}. The *connection options* are these and "
-        f"{_enumerated(others)}. JOB is a job's id, or its beginning."
+        f"{_enumerated(others)}. JOB is a job's id, or its beginning or end."
     )
 
 

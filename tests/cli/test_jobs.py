@@ -223,6 +223,7 @@ def test_people_see_a_row_a_job_and_all_that_is_known_of_one(
     assert max(map(len, narrow)) <= 80
     assert narrow[1].split()[:6] == ["deep", "ab12", "running", "40", "of", "100"]
     assert narrow[3] == "    4 workers wanted, 1 free", "the reason is below its row"
+    assert all("ab12" in drawn(jobs, width)[1] for width in range(25, 130))
     failed = Job.read(
         {
             "id": "a-1", "name": "a", "state": "failed", "attempt": 2, "num_ranks": 2, "step": 45,
@@ -235,6 +236,8 @@ def test_people_see_a_row_a_job_and_all_that_is_known_of_one(
         }
     )  # fmt: skip
     wording("\n".join(job_lines(failed)))
+    partial = Job.read({"id": "a-1", "state": "running", "last_restart": {"attempt": 1}})
+    assert not [line for line in job_lines(partial) if line.startswith("restart")]
     for environment in ({}, {SCHEDULER_VARIABLE: "tcp://x:1"}, {SCHEDULER_VARIABLE: "tcp://y:1"}):
         told = how_to_follow("a", "tcp://x:1", environment)
         named = environment.get(SCHEDULER_VARIABLE) != "tcp://x:1"

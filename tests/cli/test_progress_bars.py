@@ -72,6 +72,15 @@ def test_a_narrow_terminal_shows_whole_parts_of_the_progress() -> None:
     assert "…" not in screen.getvalue()
 
 
+def test_the_progress_of_a_very_narrow_terminal_is_cut() -> None:
+    train = Record("train", 0, 1200, 5, 5_000_000, 60.0, 83_333.0, 0.1234, 0.9, 0.7654, 1e-4)
+    for width in range(1, 41):
+        screen = io.StringIO()
+        with JobProgress(Console(file=screen, force_terminal=True, width=width)) as progress:
+            progress.show(view(JobState.RUNNING, train, num_steps=4000, total_rows=20_000_000))
+        assert width < 14 or "step" in screen.getvalue()
+
+
 class Clock:
     """Time that passes when it is told to."""
 

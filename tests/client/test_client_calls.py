@@ -244,9 +244,10 @@ def found_by(word: str, *ids: str) -> Job:
         return client.find(word)
 
 
-def test_a_job_is_found_by_the_beginning_of_its_id() -> None:
+def test_a_job_is_found_by_the_beginning_or_end_of_its_id() -> None:
     assert found_by("dlrm-1", "dlrm-1", "dlrm-12").id == "dlrm-1"
     assert found_by("dl", "mlp-1", "dlrm-12").id == "dlrm-12"
+    assert found_by("0a1b", "mlp-1-0a1b", "mlp-1-0a1c").id == "mlp-1-0a1b"
     for word, kind in (("dlrm", InputError), ("x", NotFound), ("../tokens", InputError)):
         with pytest.raises(kind, match=word):
             found_by(word, "dlrm-1", "dlrm-2")

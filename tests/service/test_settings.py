@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from distrain.errors import InputError
-from distrain.service.settings import Limits, Retention, load_settings
+from distrain.service.settings import Limits, Listen, Retention, load_settings
 
 WORKERS = "workload: statefulset/a, max_workers: 2"
 KUBERNETES = (
@@ -18,6 +18,27 @@ def written(folder: Path, text: str) -> Path:
     file = folder / "serve.yaml"
     file.write_text(text)
     return file
+
+
+@pytest.mark.parametrize(
+    ("listen", "same_machine", "elsewhere"),
+    [
+        ({}, "http://127.0.0.1:8686", None),
+        ({"port": 0}, None, None),
+        ({"host": "0.0.0.0", "insecure": True}, None, None),
+        ({"host": "::", "insecure": True}, None, None),
+        ({"host": "10.0.0.5", "insecure": True}, *["http://10.0.0.5:8686"] * 2),
+        ({"unix_socket": "/s"}, None, None),
+        (
+            {"unix_socket": "/s", "public_url": "https://jobs.example/"},
+            *["https://jobs.example"] * 2,
+        ),
+    ],
+)
+def test_schedulers_link_to_the_service_if_readers_can_open_it(listen, same_machine, elsewhere):
+    found = Listen(**listen)
+    assert found.link_url(same_machine=True) == same_machine
+    assert found.link_url(same_machine=False) == elsewhere
 
 
 def test_options_come_before_the_environment_and_that_before_the_file(tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ It is asked in this process, or over HTTP where `served` gives it a port.
 
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -158,8 +158,13 @@ def served(
 
 
 @contextmanager
-def api_world(folder: Path, **changes: Any) -> Iterator[World]:
-    """A service with the clusters `gpu` and `own`, of which `ads` may use one, and `USERS`."""
+def api_world(
+    folder: Path, extend: Callable[[FastAPI], None] = lambda app: None, **changes: Any
+) -> Iterator[World]:
+    """A service with the clusters `gpu` and `own`, of which `ads` may use one, and `USERS`.
+
+    `extend` is called with the application before it first serves.
+    """
     profile = {"url": "http://127.0.0.1:1", "allowed_roots": (ROOT, "s3://clicks/raw")}
     settings = Settings(
         data_dir=folder,
@@ -181,6 +186,7 @@ def api_world(folder: Path, **changes: Any) -> Iterator[World]:
             for project, role in roles.items():
                 store.set_member(project, user, role)
         app = make_app(store, settings)
+        extend(app)
         with TestClient(app, raise_server_exceptions=False) as client:
             world = World(store, settings, app, {}, client)
             world.tokens |= {user: world.token(user) for user in USERS}

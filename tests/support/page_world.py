@@ -47,8 +47,5 @@ class PageWorld:
 @contextmanager
 def page_world(folder: Path, **changes: Any) -> Iterator[PageWorld]:
     """Serve API and pages on a free port of this machine until the end of the block."""
-    with api_world(folder, **changes) as world:
-        add_pages(world.app)
-        world.app.middleware_stack = None  # made again, with the pages' answer to unknown addresses
-        with served(world.app) as url:
-            yield PageWorld(world, url)
+    with api_world(folder, add_pages, **changes) as world, served(world.app) as url:
+        yield PageWorld(world, url)

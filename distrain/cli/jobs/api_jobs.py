@@ -33,7 +33,7 @@ class ApiJobs:
         return jobs, [job_json(job) for job in jobs], bool(states or any(wanted.values()))
 
     def find(self, word: str) -> Job:
-        """Return the job whose id is `word`, or the only one whose id begins with it.
+        """Return the job whose id is `word`, or the only one whose id begins or ends with it.
 
         Raises `NotFound` if there is none, and `InputError` if there are several.
         """
@@ -42,7 +42,7 @@ class ApiJobs:
     def status(self, word: str) -> tuple[dict[str, Any], list[str]]:
         """Return one job as JSON, and as lines for people.
 
-        `word` is its id or the id's beginning.
+        `word` is its id, or the id's beginning or end.
         """
         job = self.find(word)
         return {"job": job_json(job)}, job_lines(job)

@@ -142,7 +142,7 @@ class SchedulerJobs(ApiJobs):
     def resume(self, word: str, overrides: tuple[str, ...], *, waits: bool) -> None:
         """Resume a job's run from its newest checkpoint; the run folder must be on this machine.
 
-        `word` is the job's id or its beginning. With `waits`, follow the job to its end.
+        `word` is the job's id or its beginning or end. With `waits`, follow the job to its end.
         """
         root = self._run_dir(word)
         job_id, spec, resumed = find_run(root, overrides)

@@ -121,7 +121,7 @@ class ServiceJobs(ApiJobs):
         return job, _submitted(job)
 
     def resume(self, word: str, overrides: tuple[str, ...], *, waits: bool) -> None:
-        """Resume the job whose id is `word` or begins with it; with `waits`, wait for its end."""
+        """Resume the job that `Client.find` returns for `word`; with `waits`, wait for its end."""
         values, found = parse_overrides(overrides), self.client.find(word)
         if_interrupted(f"see whether job {found.id} was resumed: distrain status {found.id}")
         job = self.client.resume(found.id, values, resumes=found.resumes)

@@ -21,8 +21,8 @@ def cancel(job: str, server: JobServer, waits: bool) -> None:
 
     If deadlines.stop_grace_s in the job's spec is less than 3 seconds, it applies instead.
 
-    JOB is a job's id, or its beginning. A job that has ended is not changed. `distrain resume JOB`
-    continues a stopped job.
+    JOB is a job's id, or its beginning or end. A job that has ended is not changed. `distrain
+    resume JOB` continues a stopped job.
 
     With --wait the exit code is 0 if the job was stopped, or had succeeded before, and 100 if it
     failed. Without it, 0 means that the scheduler or the service received the request.
@@ -61,9 +61,9 @@ def cancel(job: str, server: JobServer, waits: bool) -> None:
 def resume(job: str, overrides: tuple[str, ...], waits: bool, server: JobServer) -> None:
     """Resume JOB, which failed or was cancelled, from its last checkpoint.
 
-    JOB is a job's id, or its beginning. It keeps its id and its run folder. --set changes fields of
-    its spec that do not change the training; to extend a job that has succeeded, set train.epochs
-    or train.max_steps. With --scheduler the run folder must be on this machine.
+    JOB is a job's id, or its beginning or end. It keeps its id and its run folder. --set changes
+    fields of its spec that do not change the training; to extend a job that has succeeded, set
+    train.epochs or train.max_steps. With --scheduler the run folder must be on this machine.
 
     \b
     Examples:
@@ -90,9 +90,9 @@ def clone(
 ) -> None:
     """Submit a new job with the spec of JOB, changed by --set.
 
-    JOB is a job's id, or its beginning. The new job starts at step 0, in its own run folder. A
-    service's job stays in JOB's project and cluster. With --scheduler the new run folder is beside
-    that of JOB, which must be on this machine.
+    JOB is a job's id, or its beginning or end. The new job starts at step 0, in its own run folder.
+    A service's job stays in JOB's project and cluster. With --scheduler the new run folder is
+    beside that of JOB, which must be on this machine.
 
     \b
     Examples:
@@ -111,7 +111,8 @@ def clone(
 def priority(job: str, priority: int, server: JobServer) -> None:
     """Set the PRIORITY of JOB, which is waiting; the highest priority starts first.
 
-    JOB is a job's id, or its beginning. If it has started or ended, the command ends with an error.
+    JOB is a job's id, or its beginning or end. If it has started or ended, the command ends with
+    an error.
 
     \b
     Examples:

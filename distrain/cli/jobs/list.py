@@ -72,8 +72,8 @@ def command(
     """List the jobs of a service or of a scheduler, newest first.
 
     A scheduler also lists jobs that ended recently. The column WHY shows why a job does not run
-    yet, or why it failed; on a narrow terminal, it is the line below the job. `distrain top` shows
-    more about a scheduler's jobs.
+    yet, or why it failed; on a narrow terminal, it is the line below the job, and the column ID
+    shows the end of the job's id. `distrain top` shows more about a scheduler's jobs.
 
     \b
     Examples:
@@ -103,8 +103,8 @@ _NARROW = ("NAME", "ID", "STATE", "STEP", "VALID/TRAIN", "AGE")
 class JobsTable:
     """Jobs as a table to print, one row for each, in their order.
 
-    On a terminal with fewer than `_WIDE` columns, the table has only the ends of the ids, and each
-    reason is on a line below its row.
+    On a terminal with fewer than `_WIDE` columns, the table has only the ends of the ids, which
+    commands accept, and each reason is on a line below its row.
     """
 
     def __init__(self, jobs: "Sequence[Job]"):
@@ -136,6 +136,8 @@ class JobsTable:
                 "justify": "right" if heading in _NUMBERS else "left",
                 "no_wrap": heading not in _WHOLE,
                 "overflow": "fold" if heading in _WHOLE else "ellipsis",
+                # the ends of ids are never truncated
+                "min_width": max(len(r["ID"]) for r in self._rows) if heading == "ID" else None,
                 "ratio": 1 if style and heading == "NAME" else None,  # the rest of the line
             }
             for heading in headings

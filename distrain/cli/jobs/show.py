@@ -18,7 +18,7 @@ from distrain.cli.output import print_answer, print_result
 def status(job: str, server: JobServer) -> None:
     """Show the state of JOB: its step, restarts, checkpoints, and why it waits or failed.
 
-    JOB is a job's id, or its beginning. The exit code is 0 even for a failed job.
+    JOB is a job's id, or its beginning or end. The exit code is 0 even for a failed job.
 
     \b
     Examples:
@@ -46,9 +46,9 @@ def status(job: str, server: JobServer) -> None:
 def wait(job: str, timeout_s: float | None, server: JobServer) -> None:
     """Wait for the end of JOB, even if the service is restarted in the meantime.
 
-    JOB is a job's id, or its beginning. The exit code is 0 if the job succeeded, 100 if it failed,
-    103 if it was cancelled, 104 if it has not ended within --timeout, 102 if there is no such job.
-    Ctrl-C does not stop the job.
+    JOB is a job's id, or its beginning or end. The exit code is 0 if the job succeeded, 100 if it
+    failed, 103 if it was cancelled, 104 if it has not ended within --timeout, 102 if there is no
+    such job. Ctrl-C does not stop the job.
 
     \b
     Examples:
@@ -72,8 +72,8 @@ def wait(job: str, timeout_s: float | None, server: JobServer) -> None:
 def attach(job: str, server: JobServer, run_dir: Path | None) -> None:
     """Follow JOB to its end: print its states, its progress, and how it ended.
 
-    JOB is a job's id, or its beginning. Ctrl-C ends this command but not the job; `distrain cancel`
-    stops it. Several commands may follow a job.
+    JOB is a job's id, or its beginning or end. Ctrl-C ends this command but not the job; `distrain
+    cancel` stops it. Several commands may follow a job.
 
     With --scheduler and the run folder on this machine, the command finally draws curves.png in the
     run folder, and writes summary.json if no worker could write it.
@@ -94,7 +94,7 @@ def attach(job: str, server: JobServer, run_dir: Path | None) -> None:
 
 
 def _find_and_note(jobs: Any, word: str) -> Any:
-    """Return the job whose id is `word` or begins with it.
+    """Return the job whose id is `word`, or begins or ends with it.
 
     After this call, Ctrl-C prints that the job continues, and how to follow it.
     """

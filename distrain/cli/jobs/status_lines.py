@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from distrain.cli.output import clean_line
 from distrain.formatting import UNKNOWN, count, model_step_text, scores, steps
 from distrain.jobs.figures import phrases, shown_on
-from distrain.jobs.status import figures_in, is_number
+from distrain.jobs.status import figures_in, is_number, restart_in
 
 if TYPE_CHECKING:
     from distrain.jobs.api_answers import Job
@@ -73,7 +73,8 @@ def job_lines(job: "Job") -> list[str]:
     lines += [
         f"{'restart':15}attempt {setback['attempt']} ended after step {count(setback['step'])}: "
         f"{setback['reason']}: {clean_line(setback['message'])}"
-        for setback in more.get("setbacks") or filter(None, [job.last_restart])
+        for setback in map(restart_in, more.get("setbacks") or [job.last_restart])
+        if setback
     ]
     return [*lines, *(job.message or "").splitlines()]
 

@@ -46,10 +46,10 @@ def command(
     Each rank of each attempt has its own log in the folder `logs` of the run folder. If a rank
     prints very much, the first and last 64 MiB are kept.
 
-    RUN_OR_JOB is a run folder on this machine, or a job of a service: its id, or the beginning of
-    its id. For a scheduler's job, give its run folder, which `distrain status` prints. For a job of
-    a service, --follow prints the log of rank 0, or of --rank, as it is written, over all attempts
-    until the job ends. Ctrl-C does not stop the job.
+    RUN_OR_JOB is a run folder on this machine, or a job of a service: its id, or the beginning or
+    end of its id. For a scheduler's job, give its run folder, which `distrain status` prints. For a
+    job of a service, --follow prints the log of rank 0, or of --rank, as it is written, over all
+    attempts until the job ends. Ctrl-C does not stop the job.
 
     \b
     Examples:

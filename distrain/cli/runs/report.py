@@ -42,13 +42,13 @@ def command(
 ) -> None:
     """Write one self-contained HTML file about a run, also a failed or running one.
 
-    It shows the outcome, curves over rows and wall time, the time by phase and rank, checkpoints
-    and restarts. Tables list the data, hardware, versions and the spec.
+    It shows the outcome, curves over rows and training time, the time by phase and rank,
+    checkpoints and restarts. Tables list the data, hardware, versions and the spec.
 
     RUN_OR_JOB is a run folder on this machine, the URL of a run folder in an object store, or a job
-    of a service: its id, or the beginning of its id. The records of a job or of a run at a URL are
-    downloaded, and drawn here. For a URL, the report is then uploaded to the run folder, unless
-    --out names a local file.
+    of a service: its id, or the beginning or end of its id. The records of a job or of a run at a
+    URL are downloaded, and drawn here. For a URL, the report is then uploaded to the run folder,
+    unless --out names a local file.
 
     \b
     Examples:
@@ -84,7 +84,7 @@ def command(
 def _fetch_job(server: str, word: str, paths: RunPaths) -> str:
     """Download `run.json`, spec, summary and records of a service's job; return the job's id.
 
-    `word` is the job's id or its beginning. Raises `InputError` if the job has not started.
+    `word` is the job's id, or its beginning or end. Raises `InputError` if the job has not started.
     """
     from distrain.client.errors import NotFound
 

@@ -26,7 +26,7 @@ _PRELOAD_HINT = (
 def read_jobs(client: Client, job_id: str | None) -> tuple[list[Job], Job | None]:
     """Return all jobs, the newest first, and one of them with its ranks.
 
-    The one job is that whose id is `job_id` or begins with it. If `job_id` is `None`, it is the
+    The one job is that which `Client.find` returns for `job_id`. If `job_id` is `None`, it is the
     newest job that has not ended, or if all have ended, the newest; `None` if there are no jobs.
     Raises `ClusterError` if the dashboard cannot be read, and `NotFound` if there is no job
     `job_id`.

@@ -170,7 +170,7 @@ def draw_group_rows(axes: Any, of: Mapping[str, Sequence[float]]) -> None:
 
 
 def draw_shares(axes: Any, train: Sequence[Record], x_axis: XAxis) -> None:
-    """Draw each phase's share of wall time, the mean of all ranks, stacked, over `x_axis`.
+    """Draw each phase's share of training time, the mean of all ranks, stacked, over `x_axis`.
 
     Phases that never took time are left out, and long runs are thinned by `thinned`.
     """
@@ -186,7 +186,7 @@ def draw_shares(axes: Any, train: Sequence[Record], x_axis: XAxis) -> None:
         )
         _legend_beside(axes)
     axes.set_ylim(0, 100)
-    axes.set_ylabel("wall time [%], mean rank")
+    axes.set_ylabel("training time [%], mean rank")
 
 
 def draw_bars(axes: Any, seconds: Sequence[Mapping[str, float]], names: Sequence[str]) -> None:
@@ -201,7 +201,7 @@ def draw_bars(axes: Any, seconds: Sequence[Mapping[str, float]], names: Sequence
             axes.barh(names, widths, left=left, color=colour, label=phase_name(phase))
             left = [a + b for a, b in zip(left, widths, strict=True)]
     axes.invert_yaxis()
-    axes.set_xlabel("wall time [s]")
+    axes.set_xlabel("training time [s]")
     _legend_beside(axes)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 from distrain.formatting import UNKNOWN
@@ -59,10 +60,12 @@ def best_places(
 ) -> frozenset[int]:
     """Return the places of the best values; none if all values are equal or unknown.
 
-    >>> best_places([0.5, None, 0.7], max), best_places([0.5, 0.5], min)
+    NaN and infinities count as unknown.
+
+    >>> best_places([0.5, None, 0.7], max), best_places([0.5, float("nan")], min)
     (frozenset({2}), frozenset())
     """
-    known = {value for value in values if value is not None}
+    known = {value for value in values if value is not None and isfinite(value)}
     best = choose(known) if len(known) > 1 else None
     return frozenset(n for n, value in enumerate(values) if best is not None and value == best)
 

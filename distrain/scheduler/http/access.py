@@ -88,7 +88,7 @@ class Guard:
 
     def has_token_in_url(self, request: HTTPServerRequest) -> bool:
         query = parse_qsl(request.query, errors="replace")
-        return any(name == PARAMETER and self.is_token(value) for name, value in query)
+        return any(name == PARAMETER and self.is_token(value.strip()) for name, value in query)
 
 
 def _guarded(*args: Any, **options: Any) -> RoutingApplication:

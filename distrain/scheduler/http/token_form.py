@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from html import escape
 
-from distrain.workers.secrets import TOKEN_VARIABLE
+from distrain.workers.secrets import FILE_VARIABLE, TOKEN_VARIABLE
 
 PARAMETER = "token"
 """The parameter of a URL with the token."""
@@ -39,8 +39,9 @@ def token_form(query: Iterable[tuple[str, str]]) -> str:
 <form method="get">{kept}<label>Token <input type="password" name="{PARAMETER}" required autofocus
 autocomplete="current-password"></label> <button>Open</button></form>
 <p>A scheduler has its own token, which users' tokens of the service do not replace. It was started
-with the token in <code>{TOKEN_VARIABLE}</code>. For the local cluster of
-<code>distrain serve</code>, it is <code>token</code> in <code>clusters/NAME/state.json</code> of
+with the token in <code>{TOKEN_VARIABLE}</code>, or in the file that
+<code>{FILE_VARIABLE}</code> names. For the local cluster of <code>distrain serve</code>, it is
+<code>token</code> in <code>clusters/NAME/state.json</code> of
 the service's data folder.</p>
 </body></html>
 """

@@ -180,7 +180,7 @@ VisibleJob = Annotated[Job, Depends(visible_job)]  # the job in the path, for ro
 
 
 def caller_now(request: Request, parts: ApiParts) -> Principal:
-    """Look up the caller of a long request again; call it in a thread, since it may block.
+    """Look up the caller of a request now; call it in a thread, since it may block.
 
     Raises the problem `unauthenticated` if the token or session is no longer valid.
     """

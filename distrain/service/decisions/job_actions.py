@@ -220,15 +220,17 @@ def _observed(job: Job, seen: SeenJob, epoch: str | None, now_s: float) -> dict[
         "reason": seen.reason,
         "message": seen.message,
         "why_pending": seen.why_pending,
-        "progress": _progress(job, seen) if seen.figures else dict(job.progress),
+        "progress": _progress(job, seen),
         "started_at_s": job.started_at_s or (now_s if runs else None),
         "observed_at_s": now_s,
     }
 
 
 def _progress(job: Job, seen: SeenJob) -> dict[str, Any]:
-    ranks = {"ranks": seen.num_ranks} if seen.gpus is not None else {}
     restart = {"last_restart": seen.last_restart} if seen.last_restart else {}
+    if not seen.figures:
+        return {**job.progress, **restart}
+    ranks = {"ranks": seen.num_ranks} if seen.gpus is not None else {}
     return {**places_of(job.progress), **seen.figures, **ranks, **restart}
 
 

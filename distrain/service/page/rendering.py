@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from distrain.formatting import byte_size, count, duration, number, score, score
 from distrain.jobs.api_answers import Job as JobAnswer, utc
 from distrain.jobs.run_paths import id_end
 from distrain.service.access.sessions import COOKIE, csrf_token
+from distrain.service.api.dependencies import caller_now
 from distrain.service.api.problems import CODES, Problem, problem_of
 from distrain.service.values import Principal
 from distrain.version import __version__
@@ -199,6 +201,10 @@ def no_page(request: Request, error: Exception) -> Response:
     is_api = request.url.path.startswith("/v1")
     if is_api or "text/html" not in request.headers.get("Accept", ""):
         return problem.response(request.url.path)
+    with suppress(Problem, DistrainError):  # without a session, the page has no name of a user
+        request.state.caller = caller_now(request, request.app.state.parts)
+    if problem.status == 404:
+        problem = Problem("not_found", "this service has no such page")
     return _shown(request, problem)
 
 

@@ -157,17 +157,20 @@ def attempts_of(job: Job, columns: Mapping[str, Any]) -> tuple[Attempt, ...]:
     progress = columns.get("progress", job.progress)
     reason = columns.get("reason", job.reason)
     message = columns.get("message", job.message)
+    restart = restart_in(progress.get("last_restart")) or {}
     rows = []
     is_lost = columns.get("scheduler_losses", 0) > job.scheduler_losses
     has_begun = job.attempt >= job.first_attempt
     if number > job.attempt > 0 or (is_lost and has_begun):
         step = job.progress.get("step")
-        ended = Attempt(job.id, job.attempt, epoch, job.started_at_s or now_s, now_s, step=step)
-        restart = restart_in(progress.get("last_restart")) or {}
+        began_s, old = job.started_at_s or now_s, str(job.epoch or "")
+        ended = Attempt(job.id, job.attempt, old, began_s, now_s, step=step)
         why = restart if restart.get("attempt") == job.attempt else {}
         if is_lost:
             why = {"reason": Reason.COORDINATOR_LOST, "message": "its scheduler was lost"}
         rows.append(replace(ended, **places_of(job.progress), **why))
+    if job.attempt < restart.get("attempt", 0) < number:  # it began and ended unobserved
+        rows.append(Attempt(job.id, **restart, epoch=epoch, started_at_s=now_s, ended_at_s=now_s))
     if number and (number != job.attempt or columns.get("finished_at_s")):
         began_s = now_s if number != job.attempt else job.started_at_s or now_s
         now = Attempt(job.id, number, epoch, began_s, step=progress.get("step"))

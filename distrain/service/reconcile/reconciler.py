@@ -153,10 +153,9 @@ class Reconciler:
         return sum(loop.num_jobs for loop in self.loops.values())
 
     def _connect(self, name: str, found: SchedulerAddress) -> SchedulerClient:
-        tls = self._settings.clusters[name].tls
-        us, listen = self._store.service_id, self._settings.listen
-        public_url = listen.url if listen.public_url or listen.port else None
-        return SchedulerClient(found.url, found.token, tls, service=us, public_url=public_url)
+        profile, us = self._settings.clusters[name], self._store.service_id
+        url = self._settings.listen.link_url(same_machine=profile.is_started)
+        return SchedulerClient(found.url, found.token, profile.tls, service=us, public_url=url)
 
     def _prune(self, end: threading.Event) -> None:
         """Delete expired rows, if this process is the publisher.

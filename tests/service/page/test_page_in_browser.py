@@ -105,6 +105,20 @@ def test_rows_of_a_narrow_window_stay_low_and_sorting_by_auc_goes_by_validation(
     assert alice.get_attribute("th:has(button:text-is('Valid. AUC'))", "aria-sort") == "descending"
     ids = alice.eval_on_selector_all("tbody th a", "links => links.map(a => a.title)")
     assert ids[:2] == [good, overfit], "jobs without a value are last"
+    alice.click("form.filters button:text-is('Filter')")
+    alice.wait_for_selector("th[aria-sort=descending] button:text-is('Valid. AUC')")
+
+
+def test_jobs_stay_sorted_by_one_of_two_settings_with_the_same_last_word(site, alice):
+    for lr, other in ((0.1, 0.4), (0.2, 0.3)):
+        train = {"optimizer": {"lr": lr}, "table_optimizer": {"lr": other}}
+        site.world.submit("alice", spec={**SPEC, "train": train})
+    alice.goto(f"{site.url}/jobs")
+    fields = alice.eval_on_selector_all("th:has(button:text-is('lr'))", "a => a.map(h => h.title)")
+    assert len(set(fields)) == 2
+    alice.click(f"th[title='{fields[1]}'] button")
+    alice.reload()
+    assert alice.eval_on_selector("th[aria-sort]", "head => head.title") == fields[1]
 
 
 def test_charts_are_smoothed_clipped_and_logarithmic_and_times_are_of_the_whole_run(

@@ -146,6 +146,9 @@ def test_a_job_shows_its_validation_and_how_long_it_ran(site, browser):
     text = client.get(f"/jobs/{job}").text
     assert ", 1 restart, the last after RankDied, stopped early" in text
     assert "saved step 40; stopped early at step 50" in text
+    unexplained = {"restarts": 1, "last_restart": last | {"reason": ""}}
+    site.world.change(job, progress=unexplained)
+    assert "1 restart</dd>" in client.get(f"/jobs/{job}").text
     site.world.end(job)
     cards = dict(re.findall(r"<dt>([^<]+)</dt><dd>(.*?)</dd>", client.get(f"/jobs/{job}").text))
     assert re.fullmatch(r"1m[1-5]\ds", cards["Duration"])  # the machine may be slow
@@ -327,6 +330,9 @@ def test_errors_are_pages_for_browsers(site, browser):
     assert "Log out" in missing
     unknown = client.get("/nowhere", headers=page)
     assert (unknown.status_code, "no such page" in unknown.text) == (404, True)
+    assert "Log out" in unknown.text
+    with httpx2.Client(base_url=site.url) as nobody:
+        assert "Log out" not in nobody.get("/nowhere", headers=page).text
     for path, headers in (("/nowhere", {}), ("/v1/nowhere", page)):
         answer = client.get(path, headers=headers)
         assert answer.json()["code"] == "not_found"

@@ -91,6 +91,7 @@ async function act(button) {
 // --- sort the rows on the page by a column
 
 let sortedBy = null;
+const nameOf = (head) => (/\s/.test(head.title) ? "" : head.title) || head.textContent.trim();  // a title of one word is a setting's field
 
 function sortTable(column, descending) {
   const table = document.querySelector("table.sortable");
@@ -110,14 +111,17 @@ function sortTable(column, descending) {
   });
   sortedBy = { column, descending };
   const url = new URL(location);  // so that a reload keeps the order
-  url.searchParams.set("sort", `${descending ? "-" : ""}${heads[column].textContent.trim()}`);
+  const order = `${descending ? "-" : ""}${nameOf(heads[column])}`;
+  url.searchParams.set("sort", order);
   history.replaceState(null, "", url);
+  const kept = document.querySelector("form.filters [name=sort]");
+  if (kept) kept.value = order;
 }
 
 function sortAsInUrl() {
   const wanted = new URLSearchParams(location.search).get("sort") ?? "";
   const heads = [...document.querySelectorAll("table.sortable thead tr > *")];
-  const column = heads.findIndex((head) => head.textContent.trim() === wanted.replace(/^-/, ""));
+  const column = heads.findIndex((head) => nameOf(head) === wanted.replace(/^-/, ""));
   if (wanted && column > 0) sortTable(column, wanted.startsWith("-"));
 }
 

@@ -127,6 +127,7 @@ function showTimes(records) {
   for (const id of ["phases", "ranks"]) element(id).tBodies[0].replaceChildren();
   for (const [phase, value] of Object.entries(seconds).sort((a, b) => b[1] - a[1])) {
     const share = (100 * value) / total;
+    // as `phase_name` in formatting.py
     row(element("phases"), phase === "data_wait" ? "waiting for data" : phase.replaceAll("_", " "), [time(value), percent(share)], share);
   }
   for (const [rank, share] of ranks.slice(0, 64)) row(element("ranks"), String(rank), [percent(share)], share, usageOf(rank, last));
