@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import httpx2
 import uvicorn
@@ -19,7 +20,7 @@ from waiting import until
 
 from distrain.service.access.sessions import make_token
 from distrain.service.api.app import make_app
-from distrain.service.process.api_server import RequestLog
+from distrain.service.process import api_server
 from distrain.service.settings import ClusterProfile, Limits, Settings
 from distrain.service.store.people import Token
 from distrain.service.store.store import Store, migrate, open_store
@@ -141,8 +142,13 @@ def served(
     if server is None:
         quick: dict[str, Any] = {"log_level": "warning", "lifespan": "off"}
         quick["timeout_graceful_shutdown"] = 2
-        server = uvicorn.Server(uvicorn.Config(RequestLog(app), proxy_headers=False, **quick))
-    with socket.create_server(("127.0.0.1", 0), backlog=512) as bound:
+        logged = api_server.RequestLog(app)
+        server = uvicorn.Server(uvicorn.Config(logged, proxy_headers=False, **quick))
+    with (
+        # It would print to the output of the commands under test.
+        patch.object(api_server, "_log"),
+        socket.create_server(("127.0.0.1", 0), backlog=512) as bound,
+    ):
         if send_bytes:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_bytes)
         thread = threading.Thread(target=server.run, args=([bound],), name="service")
