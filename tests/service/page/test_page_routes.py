@@ -118,7 +118,7 @@ def test_lists_have_columns_for_differing_settings_and_comparisons_mark_the_best
         site.world.change(jobs[-1], progress={"valid_auc": auc})
     client = browser("alice")
     listed = client.get("/jobs", params={"text": "sweep"}).text
-    names = re.findall(r'sort">([^<]+)<', listed)
+    names = re.findall(r'class="sort">([^<]+)<', listed)
     assert names[3:8] == ["Valid. AUC", "Rows/s", "lr", "Model", "Data"]
     assert "Owner" not in names, "all jobs have the same"
     assert re.findall(r'title="train.optimizer.lr">([\d.]+)<', listed) == ["0.005", "0.02"]
