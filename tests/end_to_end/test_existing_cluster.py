@@ -41,7 +41,7 @@ def test_train_on_a_scheduler_with_and_without_the_preload(
         top = run_distrain("top", "--scheduler", address, "--once")
         jobs = top.stdout.partition("\nJOB")[2].splitlines()[1:]
         assert len(jobs) == len(names), top.stdout + top.stderr
-        assert all("succeeded" in line and "20/20" in line for line in jobs), jobs
+        assert all("succeeded" in line and "20 of 20" in line for line in jobs), jobs
         doctor = run_distrain("doctor", "--scheduler", address, "--json")
         assert json.loads(doctor.stdout)["mistakes"] == 0
 

@@ -23,7 +23,7 @@ from distrain.launch.resuming import resume_or_begin
 from distrain.runs.open_run import open_run
 from distrain.runs.run_file import read_summary
 
-STEPS = 60
+STEPS = 1000  # so many that a rank is killed long before the last one
 ENVIRONMENT = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "host", "MASTER_PORT": "29500"}
 
 
@@ -140,8 +140,8 @@ def test_a_programs_own_handler_of_sigusr1_is_kept():
 @pytest.mark.slow
 def test_a_killed_rank_of_torchrun_ends_with_the_bits_of_dask(tmp_path: Path) -> None:
     document = small_document(write_prepared(tmp_path / "data"))
-    document["train"] |= {"max_steps": STEPS}  # type: ignore[operator]
-    document["checkpoint"] = {"every_steps": 5}
+    document["train"] |= {"max_steps": STEPS, "epochs": 60}  # type: ignore[operator]
+    document["checkpoint"] = {"every_steps": 50}
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(document))
     by_dask, by_env = tmp_path / "dask", tmp_path / "env"
     done = run_distrain("train", tmp_path / "job.yaml", "--run-dir", by_dask)
@@ -154,7 +154,7 @@ def test_a_killed_rank_of_torchrun_ends_with_the_bits_of_dask(tmp_path: Path) ->
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     checkpoints = RunPaths(by_env).checkpoints
     until(
-        lambda: process.poll() or list(checkpoints.glob("step-0000000010*/manifest.json")),
+        lambda: process.poll() is not None or list(checkpoints.glob("step-*/manifest.json")),
         "a checkpoint",
     )
     assert process.poll() is None, process.communicate()[0]
