@@ -15,7 +15,7 @@ from distrain.models.embeddings.sharding.plan import ShardingPlan
 from distrain.schema.schema import Schema
 from distrain.train.data.job_tables import Inputs
 from distrain.train.data.loaders import job_loader
-from distrain.train.planning.memory import RankMemory, rank_memory
+from distrain.train.planning.memory import RankMemory, batches_taken, rank_memory
 from distrain.train.planning.memory_probe import MemoryProbe, probe_memory
 from distrain.train.planning.tables_plan import plan_tables, tables_limit
 from distrain.train.step.graph_conditions import planned_facts, records_steps
@@ -136,6 +136,7 @@ def peak_of(
     on_gpu, checkpoint = device.type == "cuda", spec.checkpoint
     blueprint = blueprint_of(schema, spec.model)
     facts = planned_facts(spec, blueprint, spec.resources.num_ranks, tables)
+    recorded = records_steps(spec.train, device, facts)
     memory = _memory(loader, footers, on_gpu)
     # A step may have one row less of each lane, and the last batch of an epoch or a window is
     # smaller. Smaller batches may be cut into fewer slices, which are then larger.
@@ -157,14 +158,13 @@ def peak_of(
         batches=batches_held(
             loader.dataset,
             loader.options,
-            # The batch that trains, batches with routes, and the batch whose route is being made.
-            consumer_batches=2 + spec.train.route_ahead,
+            consumer_batches=batches_taken(recorded),
             num_steps=most_steps,
         ),
         on_gpu=on_gpu,
         copies=checkpoint.asynchronous and bool(before_the_end),
         scores=bool(spec.data.valid),
-        recorded=records_steps(spec.train, device, facts),
+        recorded=recorded,
         binary_targets=sum(target.kind == "binary" for target in blueprint.task.targets),
     )
 
