@@ -158,7 +158,7 @@ def peak_of(
         batches=batches_held(
             loader.dataset,
             loader.options,
-            consumer_batches=batches_taken(recorded),
+            consumer_batches=batches_taken(tables, recorded),
             num_steps=most_steps,
         ),
         on_gpu=on_gpu,
