@@ -136,9 +136,7 @@ def test_metrics_and_summary_tell_what_was_done_and_held(prepared: Path, tmp_pat
 
 
 def own_threads() -> list[str]:
-    return [
-        t.name for t in threading.enumerate() if t.name.startswith(("loader", "decode", "routes"))
-    ]
+    return [t.name for t in threading.enumerate() if t.name.startswith(("loader", "decode"))]
 
 
 def test_a_job_that_fails_before_its_first_batch_leaves_no_thread(
