@@ -311,11 +311,22 @@ def load(run_dir: str | Path, model_fn: MakeModel | None = None) -> Run:
 
 
 def _with_suggestions(function: Callable[P, Value]) -> Callable[P, Value]:
-    """Make the TypeError for an unknown argument name the argument, or field, that is meant."""
+    """Make errors about unknown and unnamed arguments name the argument, or field, that is meant.
+
+    The first is a `TypeError`. Labels beside the rows, as for scikit-learn, are an `InputError`.
+    """
     known = inspect.signature(function).parameters
 
     @functools.wraps(function)
     def call(*arguments: P.args, **named: P.kwargs) -> Value:
+        if len(arguments) > 1:
+            column = getattr(arguments[1], "name", None)
+            column = column if isinstance(column, str) else "y"
+            raise InputError(
+                f"{function.__name__}() takes one table, which has the labels as a column: target=",
+                hint=f'Write fit(X.assign({column}=y), target="{column}"). The estimators of '
+                "distrain.sklearn have fit(X, y).",
+            )
         for name in (one for one in named if one not in known):
             field, other = spec_field(name), ARGUMENTS_OF_OTHER_TOOLS.get(name)
             meant = f"{other}=" if other in known else field and f'overrides={{"{field}": ...}}'

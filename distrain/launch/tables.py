@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 _PREPARING_THREADS = 2
 _MOST_NAMED = 8
 _KEEP_TIMES = (
-    "note: if the model is for rows of the same times, validate on rows by chance, which keeps "
-    "such columns: valid {by: hash, column: COLUMN, share: 0.1}, with a column of many values"
+    "note: if the model is for rows of the same times, validate on rows drawn at random, which "
+    "keeps such columns: valid=0.1, or --valid 0.1"
 )
 
 
