@@ -295,8 +295,8 @@ def _features(
         return config, config.text, ()
     skips = request.max_bad is not None
     inferred = infer_features(files, request.choices, skip_bad_lines=skips)
-    for odd in inferred.odd:
-        say(f"warning: {odd.warning_text}")
+    for warning in inferred.warnings:
+        say(f"warning: {warning}")
     document, left_out = inferred.features.document, inferred.left_out
     omitted = [f"{name or 'the unnamed column'} ({why})" for name, why in left_out.items()]
     split = inferred.split_reason if request.valid_rows is None else "the rows given for it"

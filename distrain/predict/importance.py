@@ -48,9 +48,9 @@ def column_importance(
 
     See Breiman 2001, "Random Forests", section 10.
 
-    The values of a column's features are shuffled within each batch of rows; all other columns are unchanged. The
-    metric is that of the first target: `auc`, `rmse` or `accuracy`, by its kind. For each entry all
-    rows are scored once, or twice if the AUC's bound exceeds `max_auc_bound`.
+    The values of a column's features are shuffled within each batch of rows; all other columns are
+    unchanged. The metric is that of the first target: `auc`, `rmse` or `accuracy`, by its kind. For
+    each entry all rows are scored once, or twice if the AUC's bound exceeds `max_auc_bound`.
 
     Args:
         report: The metrics of the same rows, unshuffled.

@@ -286,7 +286,7 @@ def features_of(model_dir: str | Path, saved: SavedModel) -> FeatureConfig | Non
 
 
 def sources_of(model_dir: str | Path, saved: SavedModel) -> dict[str, tuple[str, ...]]:
-    """Return the raw columns that each feature is made of, by feature; empty if they are unknown."""
+    """Return the raw columns of each feature, by the feature's name; empty if they are unknown."""
     features = features_of(model_dir, saved)
     columns = {} if features is None else features.document.columns
     return {name: column.sources(name) for name, column in columns.items()}

@@ -50,5 +50,6 @@ def test_a_share_of_a_sorted_table_is_drawn_from_all_of_it(tmp_path, form):
         pq.read_table(*job.document["data"][split])["place"].to_numpy()
         for split in ("train", "valid")
     )
-    assert len(valid) == 100 and not np.isin(valid, train).any()
+    assert len(valid) == 100
+    assert not np.isin(valid, train).any()
     assert 40 < (valid > np.median(train)).sum() < 60

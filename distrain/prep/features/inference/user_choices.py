@@ -40,8 +40,9 @@ class UserChoices:
 
     targets: tuple[str, ...] = ()  # columns to predict, the first one first; guessed if empty
     task: Task | None = None  # the kind of all `targets`; `None`: inferred from their values
-    # validation rows: a share of all, at random or with `time` the latest; a number of last rows, or a section `split` of the document;
-    # `False` for no rows of this table; `None` for a tenth, or the rows that a column names
+    # validation rows: a share of all, at random or with `time` the latest; a number of last rows;
+    # or a section `split` of the document; `False` for no rows of this table; `None` for a tenth,
+    # or the rows that a column names
     valid: float | Mapping[str, Any] | None = None
     time: str | None = None  # a column of times: the latest rows are for validation
     # the column of the rows' weights; `False` for none, `None` to look for one by its name
