@@ -76,20 +76,26 @@ def error_of_score(outcome: Mapping[str, Any]) -> tuple[str, float] | None:
     regression, and if the metric is undefined.
 
     The error of an AUC is that of Hanley and McNeil, "The Meaning and Use of the Area under a
-    Receiver Operating Characteristic (ROC) Curve" (1982), for the class that makes it larger.
+    Receiver Operating Characteristic (ROC) Curve" (1982), for the class that makes it larger. A
+    perfect score counts as half a mistake, because its error is not 0 on a few rows.
     """
     rows, auc = outcome.get("scored_rows") or 0, outcome.get("auc")
     if auc is not None and outcome.get("normalised_entropy"):
         rarer = rows * _rarer_share(outcome["log_loss"] / outcome["normalised_entropy"])
         if rarer < 1 or (rows >= _FEW_ROWS and rarer >= _FEW_OF_CLASS):
             return None
-        sizes = (rarer, rows - rarer)
+        sizes, auc = (rarer, rows - rarer), _imperfect(auc, rarer)
         return "AUC", sqrt(max(_auc_variance(auc, *sizes), _auc_variance(auc, *sizes[::-1])))
     first = next(iter((outcome.get("targets") or {}).values()), {})
     accuracy = first.get("accuracy")
     if auc is not None or accuracy is None or not 0 < rows < _FEW_ROWS:
         return None
+    accuracy = _imperfect(accuracy, rows)
     return "accuracy", sqrt(accuracy * (1 - accuracy) / rows)
+
+
+def _imperfect(share: float, rows: float) -> float:
+    return min(max(share, 0.5 / rows), 1 - 0.5 / rows)
 
 
 _FEW_ROWS, _FEW_OF_CLASS = 1_000, 100

@@ -46,3 +46,14 @@ def test_many_rows_have_no_error():
     assert error_of_score(of_many) is None
     assert "error" not in dict(outcome_rows(of_many))["scored on"]
     assert error_of_score({"scored_on": "valid", "scored_rows": 9, "auc": None}) is None
+
+
+@pytest.mark.parametrize("rows", [10, 57, 900])
+def test_a_perfect_score_on_fewer_rows_has_a_larger_error(rows):
+    (of_two,) = outcomes(rows // 2, rows // 2, 99.0, np.random.default_rng(0), 1)
+    of_more = {"scored_on": "valid", "scored_rows": rows, "targets": {"y": {"accuracy": 1.0}}}
+    for outcome in (of_two, of_more):
+        error = error_of_score(outcome)[1]
+        fewer = outcome | {"scored_rows": outcome["scored_rows"] // 2}
+        assert 0 < error < 0.2
+        assert error_of_score(fewer)[1] > error
