@@ -54,9 +54,9 @@ class Drawn:
     @property
     def mask(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Which rows belong to the part, `[num_rows]`."""
-        is_drawn: np.ndarray[Any, np.dtype[np.bool_]]
         is_drawn = _hashes(self.first, self.num_rows) < self.below
-        return is_drawn != self.is_other
+        mask: np.ndarray[Any, np.dtype[np.bool_]] = is_drawn != self.is_other
+        return mask
 
 
 _HASHES = 1 << 40

@@ -86,7 +86,7 @@ def error_of_score(outcome: Mapping[str, Any]) -> tuple[str, float] | None:
             return None
         sizes, auc = (rarer, rows - rarer), _imperfect(auc, rarer)
         return "AUC", sqrt(max(_auc_variance(auc, *sizes), _auc_variance(auc, *sizes[::-1])))
-    first = next(iter((outcome.get("targets") or {}).values()), {})
+    first: Mapping[str, Any] = next(iter((outcome.get("targets") or {}).values()), {})
     accuracy = first.get("accuracy")
     if auc is not None or accuracy is None or not 0 < rows < _FEW_ROWS:
         return None

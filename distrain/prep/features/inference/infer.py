@@ -407,8 +407,9 @@ def infer_features(
         )
     revealing = {
         one.facts.name
-        for one in (suggestions if labels is not None else ())
+        for one in suggestions
         if one.features
+        and labels is not None
         and reveals_target(one.facts, values[one.facts.name], labels, target_kind, order)
     }
     beside, reasons = _beside(more, weight, windows_of(columns))
