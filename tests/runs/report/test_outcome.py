@@ -6,7 +6,8 @@ import pytest
 from distrain.runs.report.outcome import error_of_score, outcome_rows
 
 
-def outcomes(positives, negatives, shift, draw, *, count=150):
+def outcomes(classes, shift, draw, *, count=150):
+    positives, negatives = classes
     share = positives / (positives + negatives)
     for _ in range(count):
         of_ones, of_zeros = draw.normal(shift, 1, positives), np.sort(draw.normal(0, 1, negatives))
@@ -22,7 +23,7 @@ def outcomes(positives, negatives, shift, draw, *, count=150):
 @pytest.mark.parametrize("classes", [(20, 37), (60, 400), (400, 60), (80, 4_000), (300, 300)])
 @pytest.mark.parametrize("shift", [0.0, 1.0, 2.0])
 def test_the_error_of_an_auc_is_the_deviation_over_other_rows(classes, shift):
-    found = [*outcomes(*classes, shift, np.random.default_rng(0))]
+    found = [*outcomes(classes, shift, np.random.default_rng(0))]
     deviation = np.std([one["auc"] for one in found])
     errors = [error_of_score(one) for one in found]
     assert {name for name, _ in errors} == {"AUC"}
@@ -40,8 +41,8 @@ def test_the_error_of_an_accuracy_is_the_deviation_over_other_rows(right):
 
 
 def test_many_rows_have_no_error():
-    (of_few,) = outcomes(99, 2_000, 1.0, np.random.default_rng(0), count=1)
-    (of_many,) = outcomes(100, 900, 1.0, np.random.default_rng(0), count=1)
+    (of_few,) = outcomes((99, 2_000), 1.0, np.random.default_rng(0), count=1)
+    (of_many,) = outcomes((100, 900), 1.0, np.random.default_rng(0), count=1)
     assert error_of_score(of_few)
     assert error_of_score(of_many) is None
     assert "error" not in dict(outcome_rows(of_many))["scored on"]
@@ -50,7 +51,7 @@ def test_many_rows_have_no_error():
 
 @pytest.mark.parametrize("rows", [10, 57, 900])
 def test_a_perfect_score_on_fewer_rows_has_a_larger_error(rows):
-    (of_two,) = outcomes(rows // 2, rows // 2, 99.0, np.random.default_rng(0), count=1)
+    (of_two,) = outcomes((rows // 2, rows // 2), 99.0, np.random.default_rng(0), count=1)
     of_more = {"scored_on": "valid", "scored_rows": rows, "targets": {"y": {"accuracy": 1.0}}}
     for outcome in (of_two, of_more):
         error = error_of_score(outcome)[1]
