@@ -145,9 +145,9 @@ class Connection:
         """Return the exception for the response to a failed or rejected call.
 
         Its class follows from the problem's code and the status. It names the first mistakes of the
-        problem by their pointers, and has the service's hint, except for status 429. An answer that
-        is no problem document gives an exception with the status and the call. The token is hidden
-        in the answer, which may have repeated it.
+        problem by their pointers, and has the service's hint, except for status 429. An answer of
+        another form gives an exception with the status and the call. The token is hidden in the
+        answer, which may have repeated it.
         """
         status = answer.status_code
         document: Any = None
