@@ -41,7 +41,7 @@ COMMANDS = {
     "resume": ("jobs.change:resume", "Resume a job that has ended."),
     "clone": ("jobs.change:clone", "Submit a job's spec again, as a new job."),
     "priority": ("jobs.change:priority", "Change a job's priority in the queue."),
-    "top": ("top.command", "Show the jobs of a scheduler and their ranks as they run."),
+    "top": ("top.command", "Show jobs, and the ranks of one of them, as they run."),
     "report": ("runs.report", "Write one HTML page about a run."),
     "compare": ("runs.report:compare", "Compare the metrics and specs of runs."),
     "logs": ("runs.logs", "Print the logs of a job's ranks."),

@@ -177,24 +177,20 @@ def ranks_option(default: int) -> Callable[[Function], Function]:
     )
 
 
-def scheduler_option(help_text: str, *more_variables: str) -> Callable[[Function], Function]:
-    """Add `--scheduler`: the address of a running Dask cluster.
-
-    Its default is the value of DISTRAIN_SCHEDULER, or of the first of `more_variables` that is set.
-    """
-    variables = [SCHEDULER_VARIABLE, *more_variables]
+def scheduler_option(help_text: str) -> Callable[[Function], Function]:
+    """Add `--scheduler`: the address of a running Dask cluster; default: DISTRAIN_SCHEDULER."""
     return click.option(
         "--scheduler",
         metavar="ADDRESS",
-        envvar=variables,
+        envvar=SCHEDULER_VARIABLE,
         callback=lambda context, parameter, value: value or None,  # '' overrides the environment
-        help=f"{help_text} Default: {', then '.join(variables)}.",
+        help=f"{help_text} Default: {SCHEDULER_VARIABLE}.",
     )
 
 
-def connection_options(help_text: str, *more_variables: str) -> Callable[[Function], Function]:
+def connection_options(help_text: str) -> Callable[[Function], Function]:
     """Add `--scheduler` and the TLS options, for commands that connect to a scheduler."""
-    return lambda function: scheduler_option(help_text, *more_variables)(tls_options(function))
+    return lambda function: scheduler_option(help_text)(tls_options(function))
 
 
 def workers_options(function: Function) -> Function:

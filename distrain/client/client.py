@@ -169,14 +169,7 @@ class Client(JobCalls, FileCalls):
         self._connection = Connection(target, retries or Retries(), on_retry)
 
     @classmethod
-    def of_scheduler(
-        cls,
-        address: str,
-        transport: httpx2.BaseTransport,
-        *,
-        url: str = "http://scheduler",
-        token: str | None = None,
-    ) -> Self:
+    def of_scheduler(cls, address: str, transport: httpx2.BaseTransport) -> Self:
         """Return a client that calls a cluster's scheduler directly, without a service.
 
         A scheduler supports only some of the calls. They are not retried.
@@ -184,11 +177,9 @@ class Client(JobCalls, FileCalls):
         Args:
             address: The scheduler's address, as messages show it.
             transport: Sends the requests.
-            url: The URL of the scheduler's HTTP server.
-            token: The scheduler's token.
         """
         client = cls.__new__(cls)
-        target = ServiceTarget(Address(address, f"{url}/distrain"), token, None)
+        target = ServiceTarget(Address(address, "http://scheduler/distrain"), None, None)
         client._connection = Connection(target, Retries(most_tries=1), None, transport)
         return client
 

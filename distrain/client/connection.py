@@ -1,5 +1,6 @@
 """The connection to a service: sends calls, retries them, and reads streamed responses."""
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -126,31 +127,50 @@ class Connection:
         document = json_of(answer)
         if isinstance(document, dict):
             return document
-        with self.without_token():
-            raise ServiceError(
-                f"what answered {call.method} {call.path} is not the service: it sent no JSON "
-                "object",
-                where={"server": self.address},
-                hint="Is the address that of `distrain serve`? A proxy or a login page may be "
-                "between.",
-                status=answer.status_code,
-            )
+        raise ServiceError(
+            f"what answered {call.method} {call.path} is not the service: it sent no JSON object",
+            where={"server": self.address},
+            hint="Is the address that of `distrain serve`? A proxy or a login page may be between.",
+            status=answer.status_code,
+        )
 
     def check(self, answer: httpx2.Response, call: Call) -> None:
         """Raise a `ServiceError` or a subclass unless the status is 2xx or 304."""
         if not answer.is_success and answer.status_code != 304:
             with suppress(httpx2.TransportError):
                 answer.read()
-            with self.without_token():
-                raise problem(answer, call, self.address)
+            raise self._problem(answer, call)
 
-    @contextmanager
-    def without_token(self) -> Iterator[None]:
-        """Hide the token, which a server may have repeated, in errors raised in the block."""
-        try:
-            yield
-        except ServiceError as error:
-            raise self._target.cleared(error) from None
+    def _problem(self, answer: httpx2.Response, call: Call) -> ServiceError:
+        """Return the exception for the response to a failed or rejected call.
+
+        Its class follows from the problem's code and the status. It names the first mistakes of the
+        problem by their pointers, and has the service's hint, except for status 429. An answer of
+        another form gives an exception with the status and the call. The token is hidden in the
+        answer, which may have repeated it.
+        """
+        status = answer.status_code
+        document: Any = None
+        if answer.is_stream_consumed:
+            with suppress(ValueError):
+                document = json.loads(self._target.hidden(answer.text))
+        document = document if isinstance(document, dict) else {}
+        told = Problem.read({**document, "errors": _objects(document.get("errors"))})
+        where: dict[str, object] = {"server": self.address}
+        message = told.detail or told.title
+        message = message or f"the service answered {status} to {call.method} {call.path}"
+        for one in told.errors[:_MOST_POINTERS]:
+            if one.detail != message:
+                where[one.pointer or "/"] = one.detail
+        if len(told.errors) > _MOST_POINTERS:
+            where["more mistakes"] = len(told.errors) - _MOST_POINTERS
+        if told.instance:
+            where["request"] = told.instance
+        hint = (status != 429 and told.hint) or _hint(answer, told.code)
+        kind, pointers = _kind(status, told.code), told.errors
+        return kind(
+            message, where=where, hint=hint, code=told.code, status=status, pointers=pointers
+        )
 
     @contextmanager
     def stream(self, call: Call) -> Iterator[httpx2.Response]:
@@ -187,8 +207,8 @@ class Connection:
             return tries(send)
         except httpx2.RequestError as error:
             count, took_s = tries.statistics["attempt_number"], time.monotonic() - began_s
-            found = _unavailable(call, self.address, error, count, took_s)
-            raise self._target.cleared(found) from None
+            words = self._target.hidden(_words(error))
+            raise _unavailable(call, self.address, error, words, count, took_s) from None
 
     def _report_retry(self, state: RetryCallState, call: Call) -> None:
         if self._on_retry is not None and state.next_action is not None:
@@ -237,7 +257,7 @@ def _words(error: BaseException) -> str:
 
 
 def _unavailable(
-    call: Call, address: str, error: Exception, tries: int, took_s: float
+    call: Call, address: str, error: Exception, words: str, tries: int, took_s: float
 ) -> ServiceUnavailable:
     times = "once" if tries == 1 else f"{tries} times"
     hint = "Is it running, and is the address right? `distrain login ADDRESS` checks both."
@@ -248,36 +268,10 @@ def _unavailable(
     ca_option = "`distrain login --ca-file FILE ADDRESS` or DISTRAIN_CA_FILE"
     hint = certificate_hint(error, ca_option) or hint
     return ServiceUnavailable(
-        f"the service gave no answer to {call.method} {call.path}: {_words(error)}",
+        f"the service gave no answer to {call.method} {call.path}: {words}",
         where={"server": address, "tried": f"{times} in {took_s:.0f} s"},
         hint=hint,
     )
-
-
-def problem(answer: httpx2.Response, call: Call, address: str) -> ServiceError:
-    """Return the exception for the response to a failed or rejected call.
-
-    Its class follows from the problem's code and the status. It names the first mistakes of the
-    problem by their pointers, and has the service's hint, except for status 429. An answer that is
-    no problem document gives an exception with the status and the call.
-    """
-    status = answer.status_code
-    document = json_of(answer) if answer.is_stream_consumed else None
-    document = document if isinstance(document, dict) else {}
-    told = Problem.read({**document, "errors": _objects(document.get("errors"))})
-    where: dict[str, object] = {"server": address}
-    message = told.detail or told.title
-    message = message or f"the service answered {status} to {call.method} {call.path}"
-    for one in told.errors[:_MOST_POINTERS]:
-        if one.detail != message:
-            where[one.pointer or "/"] = one.detail
-    if len(told.errors) > _MOST_POINTERS:
-        where["more mistakes"] = len(told.errors) - _MOST_POINTERS
-    if told.instance:
-        where["request"] = told.instance
-    hint = (status != 429 and told.hint) or _hint(answer, told.code)
-    kind, pointers = _kind(status, told.code), told.errors
-    return kind(message, where=where, hint=hint, code=told.code, status=status, pointers=pointers)
 
 
 def _objects(value: Any) -> list[Any]:

@@ -237,12 +237,11 @@ class JobCalls:
             if found.is_final:
                 return found
             if left_s <= 0:
-                with self._connection.without_token():
-                    raise WaitTimedOut(
-                        f"job {found.id} has not ended within {timeout_s:g} s",
-                        where={"server": self._connection.address, "state": found.state},
-                        hint=f"It continues; wait longer: distrain wait {found.id}",
-                    )
+                raise WaitTimedOut(
+                    f"job {found.id} has not ended within {timeout_s:g} s",
+                    where={"server": self._connection.address, "state": found.state},
+                    hint=f"It continues; wait longer: distrain wait {found.id}",
+                )
             self._connection.pause(min(left_s, doubled_s(_FIRST_POLL_S, tries, _LAST_POLL_S)))
             tries += 1
 

@@ -12,9 +12,7 @@ from distrain.client.credentials import (
     find_login,
     parse_address,
 )
-from distrain.client.errors import ServiceError
 from distrain.errors import InputError
-from distrain.jobs.api_answers import Mistake
 from distrain.version import __version__
 
 
@@ -62,24 +60,6 @@ class ServiceTarget:
     def hidden(self, text: str) -> str:
         """Return a text without the token, which a server or a proxy may have repeated."""
         return text.replace(self.token, "[token]") if self.token else text
-
-    def _hidden_in(self, value: Any) -> Any:
-        if isinstance(value, dict):
-            return {self.hidden(name): self._hidden_in(it) for name, it in value.items()}
-        if isinstance(value, list):
-            return [self._hidden_in(it) for it in value]
-        return self.hidden(value) if isinstance(value, str) else value
-
-    def cleared(self, error: ServiceError) -> ServiceError:
-        """Return an error whose texts do not contain the token."""
-        return type(error)(
-            self.hidden(error.message),
-            where={self.hidden(name): self.hidden(str(it)) for name, it in error.where.items()},
-            hint=error.hint and self.hidden(error.hint),
-            code=self.hidden(error.code),
-            status=error.status,
-            pointers=[Mistake(**self._hidden_in(dict(one))) for one in error.pointers],
-        )
 
 
 def find_target(

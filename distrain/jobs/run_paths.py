@@ -83,9 +83,6 @@ class RunPaths:
     def log(self, rank: int, attempt: int) -> Path:
         return self.logs / f"{_ATTEMPT}{attempt}" / f"{_RANK}{rank}.log"
 
-    def stacks(self, rank: int, attempt: int) -> Path:
-        return self.logs / f"{_ATTEMPT}{attempt}" / f"{_RANK}{rank}.stacks"
-
     def audit(self, rank: int, attempt: int) -> Path:
         return self.audits / f"{_ATTEMPT}{attempt}" / f"{_RANK}{rank}.rows"
 

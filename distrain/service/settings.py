@@ -52,16 +52,10 @@ class Retention(SettingsSection):
     events_days: float = Field(
         7, ge=0, description="Days for which events are kept, so that streams can be resumed."
     )
-    audit_days: float = Field(
-        400, ge=0, description="Days for which entries of the audit log are kept."
-    )
 
 
 class ProjectSettings(Quota):
-    """A project that the configuration declares.
-
-    Commands cannot change its quota and members.
-    """
+    """A project: its quota and members. A project that is removed here keeps its last ones."""
 
     members: dict[str, Literal["viewer", "submitter", "operator"]] = Field(
         {}, description="Roles by user."
@@ -260,6 +254,7 @@ _REMOVED = {
     "limits.submits_per_s": _NGINX,
     "listen.tls.ca_file": _SOCKET,
     "sign_on.proxy_names": _SOCKET,
+    "retention.audit_days": "the log of requests has the changes, so remove it",
     "retention.keys_days": "remove it",
     "retention.run_dirs_days": "see What retention deletes in docs/operate.md",
     "clusters.*.slurm": "see A cluster for the service in docs/install-slurm.md",

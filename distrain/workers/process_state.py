@@ -6,13 +6,13 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from distrain.storage.background import in_thread
+from distrain.workers.rank_log import RankLogWriter
 
 GONE = "gone"
 STACKS_WAIT_S = 0.8
-"""Seconds that a process may take to write its stacks; Python takes milliseconds."""
+"""Seconds that a process may take to print its stacks; Python takes milliseconds."""
 
-STACKS_BYTES = 2**16
+_POLL_S = 0.05
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -51,45 +51,24 @@ def resident_bytes(pid: int) -> int:
         return 0
 
 
-async def take_stacks(pid: int, path: Path) -> tuple[str, str]:
-    """Return a process's state as text, and the Python stacks that it appends to `path` on SIGUSR2.
+async def take_stacks(pid: int, log: RankLogWriter) -> tuple[str, str]:
+    """Return a process's state as text, and the Python stacks that it prints on SIGUSR2.
 
-    The stacks are "" if the process does not handle the signal, or does not write them within
-    `STACKS_WAIT_S`. At most `STACKS_BYTES` are read.
+    `log` gets its output. The stacks are "" if the process does not handle the signal, or prints
+    nothing within `STACKS_WAIT_S`. Other threads of the process may print between the stacks.
     """
     now = process_state(pid)
     # Without a handler, as in a process that is just starting, the signal would kill it.
     if not now.can_answer or signal.SIGUSR2 not in now.catches:
         return now.state, ""
-    before = await in_thread(lambda: _size(path), STACKS_WAIT_S, -1)
-    if before < 0:  # the filesystem for the stacks hangs
-        return process_state(pid).state, ""
+    before = last = log.num_bytes
     try:
         os.kill(pid, signal.SIGUSR2)
     except ProcessLookupError:
         return GONE, ""
-    size_bytes, waited_s = before, 0.0
-    while waited_s < STACKS_WAIT_S:
-        await asyncio.sleep(0.05)
-        waited_s += 0.05
-        last = size_bytes
-        size_bytes = await in_thread(lambda: _size(path), STACKS_WAIT_S - waited_s, last)
-        if size_bytes == last > before:  # it is complete
+    for _ in range(round(STACKS_WAIT_S / _POLL_S)):
+        await asyncio.sleep(_POLL_S)
+        if log.num_bytes == last > before:  # it is complete
             break
-    return now.state, await in_thread(lambda: _read(path, before), STACKS_WAIT_S, "")
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
-
-
-def _read(path: Path, start: int) -> str:
-    try:
-        with path.open("rb") as file:
-            file.seek(start)
-            return file.read(STACKS_BYTES).decode(errors="replace")
-    except OSError:
-        return ""
+        last = log.num_bytes
+    return now.state, log.printed_since(before)

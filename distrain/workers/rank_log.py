@@ -129,6 +129,7 @@ class RankLogWriter:
         self._file: BoundedLog | None = None
         self._error: OSError | None = None
         self._last_bytes = bytearray()
+        self.num_bytes = 0  # that the rank has printed
 
     async def open(self, timeout_s: float) -> None:
         """Open the log. If that takes longer than `timeout_s`, return; output then waits for it.
@@ -142,6 +143,7 @@ class RankLogWriter:
 
     def write(self, data: bytes) -> None:
         """Queue bytes to be written; never raises, never waits."""
+        self.num_bytes += len(data)
         self._last_bytes += data[-TAIL_BYTES:]
         del self._last_bytes[:-TAIL_BYTES]
         self._inbox.put(data, len(data))
@@ -154,6 +156,11 @@ class RankLogWriter:
         """
         lines = self._last_bytes.decode(errors="replace").splitlines(keepends=True)
         return "".join(lines[-TAIL_LINES:])
+
+    def printed_since(self, number: int) -> str:
+        """Return the output after its first `number` bytes, at most the last `TAIL_BYTES`."""
+        kept = self._last_bytes[max(0, len(self._last_bytes) - (self.num_bytes - number)) :]
+        return kept.decode(errors="replace")
 
     def close(self) -> None:
         self._writer.do(self._close)

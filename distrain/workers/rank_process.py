@@ -83,6 +83,7 @@ class RankProcess:
         self._report = report
         self._joiner = ReportJoiner(self.spec.log_every_s)
         self._writer: BackgroundWriter | None = None
+        self._log: RankLogWriter | None = None
         self._process: asyncio.SubprocessTransport | None = None
         self._trains = False
         self._stopped = False
@@ -101,7 +102,7 @@ class RankProcess:
             return 0
         paths, attempt = self.assignment.paths, self.assignment.attempt
         self._writer = BackgroundWriter(f"distrain-files-of-rank-{self._rank}")
-        log = RankLogWriter(paths.log(self._rank, attempt), self._writer)
+        self._log = log = RankLogWriter(paths.log(self._rank, attempt), self._writer)
         try:
             await log.open(OPEN_S)
             return await self._run(log)
@@ -152,9 +153,9 @@ class RankProcess:
 
     async def _take_stacks(self) -> None:
         state, stacks = GONE, ""
-        if self._process is not None and self._process.get_returncode() is None:
-            path = self.assignment.paths.stacks(self._rank, self.assignment.attempt)
-            state, stacks = await take_stacks(self._process.get_pid(), path)
+        is_running = self._process is not None and self._process.get_returncode() is None
+        if self._process is not None and self._log is not None and is_running:
+            state, stacks = await take_stacks(self._process.get_pid(), self._log)
         self._report_event(StacksTaken(self._rank, state, stacks))
 
     async def _run(self, log: RankLogWriter) -> int:

@@ -11,7 +11,7 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -91,23 +91,17 @@ class RankUpload:
             self._is_closed = True
 
     def _upload_rest(self) -> bool:
-        """Upload the files with row hashes and stacks; return whether that succeeded.
+        """Upload the files with row hashes; return whether that succeeded.
 
         The rank itself uploads its model and checkpoints.
         """
         try:
-            for path in self._rest():
+            for path in sorted(self._paths.audits.rglob("*.rows")):
                 self._put(path, path.read_bytes())
         except Exception as error:
             log.warning("cannot write to %s: %s", self._paths.store, error)
             return False
         return True
-
-    def _rest(self) -> Iterator[Path]:
-        for folder in (self._paths.audits, self._paths.logs):
-            for path in sorted(folder.rglob("*")):
-                if path.suffix in (".rows", ".stacks") and path.is_file():
-                    yield path
 
 
 class _Growing:

@@ -131,7 +131,7 @@ def _add_echo(monkeypatch: pytest.MonkeyPatch) -> None:
         ["compare", HOSTILE, HOSTILE],
         ["train", "x.yaml", "--set", HOSTILE],
         ["synth", "--rows", HOSTILE],
-        ["top", "--dashboard", HOSTILE],
+        ["top", "--scheduler", HOSTILE],
     ],
 )
 def test_errors_quote_what_was_typed_without_what_a_terminal_obeys(

@@ -33,7 +33,7 @@ JOBS = [
 
 
 def answer(seen: Seen) -> Reply:
-    parts = seen.path.partition("?")[0].strip("/").split("/")[3:]
+    parts = seen.path.partition("?")[0].strip("/").split("/")[2:]
     found: dict[str, object] = {"jobs": JOBS}
     return Reply(
         200, next({**job, "ranks": []} for job in JOBS if job["id"] in parts) if parts else found
@@ -117,7 +117,7 @@ def check_left(terminal: Terminal, returncode: int) -> None:
 
 @pytest.mark.parametrize("ending", ["Ctrl-C", "SIGTERM"])
 def test_any_end_leaves_the_terminal_as_it_was(ending: str, url: str) -> None:
-    with closing(Terminal("--dashboard", url, "--interval", "0.1")) as terminal:
+    with closing(Terminal("--server", url, "--interval", "0.1")) as terminal:
         terminal.shows("new, attempt 1: running")
         assert max(map(len, terminal.frame)) <= COLUMNS
         if ending == "Ctrl-C":

@@ -99,26 +99,6 @@ def test_retries_end_at_the_deadline_and_say_what_was_tried() -> None:
         client.me()  # nobody is there any more
 
 
-@pytest.mark.parametrize("looked_at", [Reply(drop=True), Reply(200, [])], ids=["drop", "list"])
-def test_no_error_shows_the_token_that_a_service_repeats(looked_at: Reply) -> None:
-    def answer(seen: Seen) -> Reply:
-        if seen.method == "POST":
-            return Reply(202, {"url": f"/v1/preflights/{TOKEN}"})
-        if seen.path.startswith("/v1/preflights"):
-            return looked_at
-        return Reply(200, job_document(id=TOKEN, state=TOKEN))
-
-    with (
-        ScriptedService(answer) as service,
-        client_of(service, Retries(for_s=0.02, first_s=0.01)) as client,
-    ):
-        with pytest.raises(ServiceError, match=r"\[token\]") as caught:
-            client.validate(SPEC, data=True)
-        with pytest.raises(WaitTimedOut, match=r"\[token\]") as timed_out:
-            client.wait("dlrm-1", timeout_s=0.0)
-        assert TOKEN not in str(caught.value) + str(timed_out.value)
-
-
 @pytest.mark.parametrize(
     "asked",
     ["3600", format_datetime(datetime.now(UTC) + timedelta(days=9))],

@@ -31,7 +31,7 @@ def paths(tmp_path: Path) -> RunPaths:
     write(paths, 1, 1, INFO.format(1), INFO.format(2), ERROR.format(3, cause), INFO.format(4))
     for rank in (0, 1, 10):
         write(paths, 2, rank, INFO.format(10 + rank))
-    (paths.log(0, 2).parent / "rank-0.stacks").write_text("")
+    (paths.log(0, 2).parent / "rank-0.txt").write_text("")
     return paths
 
 

@@ -81,16 +81,13 @@ def test_a_store_that_does_not_answer_is_asked_again(paths):
     assert folder.read_growing("records/attempt-1.jsonl", 3, 9) == b"ords"
 
 
-def test_hashes_and_stacks_come_at_the_end(paths):
-    for path in (paths.audit(0, 1), paths.stacks(0, 1)):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"content")
+def test_hashes_come_at_the_end(paths):
+    path = paths.audit(0, 1)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"content")
     upload = RankUpload(paths, 0, 1)
     upload.start()
     upload.close(60)
     folder = StoredFolder(paths.store)
-    assert [file.name for file in folder.files()] == [
-        "audit/attempt-1/rank-0.rows",
-        "logs/attempt-1/rank-0.stacks",
-    ]
+    assert [file.name for file in folder.files()] == ["audit/attempt-1/rank-0.rows"]
     assert not paths.root.exists()

@@ -1,6 +1,5 @@
 """The options of a service's configuration, and the settings that they give."""
 
-import os
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -97,19 +96,3 @@ def open_database(settings: "Settings") -> "Store":
     from distrain.service.store.store import open_store
 
     return open_store(settings, single=False)
-
-
-def note_change(store: "Store", action: str, target: str, **details: Any) -> None:
-    """Add an entry to the service's audit log: this machine's user made a change by a command.
-
-    `action` is the kind of change, such as `token.create`, and `target` what was changed.
-    """
-    import getpass
-
-    from distrain.service.store.auditing import AuditEntry
-
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a user without a name, as in containers
-        user = str(os.getuid())
-    store.audit(AuditEntry(f"os:{user}", action, target, details=details))

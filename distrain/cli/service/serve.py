@@ -22,7 +22,6 @@ from distrain.cli.service.config_options import (
     settings_options,
     with_settings,
 )
-from distrain.cli.service.projects import project
 from distrain.cli.service.tokens import token
 
 if TYPE_CHECKING:
@@ -87,7 +86,6 @@ def command(
       distrain serve migrate           upgrade the database to this version
       distrain serve backup FILE       copy a database of SQLite
       distrain serve token ...         create, list and revoke tokens
-      distrain serve project ...       projects, quotas and members
 
     \b
     Examples:
@@ -209,7 +207,7 @@ def migrate(settings: "Settings") -> None:
     print_result(f"the database {where} is up to date")
 
 
-for _command in (token, project, backup):
+for _command in (token, backup):
     command.add_command(_command)
 
 

@@ -6,7 +6,7 @@ import click
 
 from distrain.cli.options import json_option
 from distrain.cli.output import print_answer, print_json, print_result, print_warning
-from distrain.cli.service.config_options import note_change, open_database, with_settings
+from distrain.cli.service.config_options import open_database, with_settings
 
 if TYPE_CHECKING:
     from distrain.service.settings import Settings
@@ -68,7 +68,6 @@ def create(
         wanted -= {Scope.ADMIN}
     with open_database(settings) as store:
         made, text = new_token(store, user, label=label, days=days, scopes=wanted)
-        note_change(store, "token.create", made.id, user=user)
     end = utc(made.expires_at_s, "seconds")
     print_answer(id=made.id, user=user, token=text, expires_at=end)
     print_result(text)
@@ -107,9 +106,7 @@ def revoke(settings: "Settings", token_id: str) -> None:
       distrain serve token revoke 0a1b2c3d4e5f
     """
     with open_database(settings) as store:
-        revoked, is_new = store.revoke_token(token_id)
-        if is_new:
-            note_change(store, "token.revoke", token_id, user=revoked.user)
+        revoked = store.revoke_token(token_id)
     print_answer(id=token_id, user=revoked.user, state="revoked")
     print_result(f"the token {token_id} of {revoked.user} is revoked")
 

@@ -1,1 +1,1 @@
-"""`distrain top`: shows a scheduler's running jobs on the terminal."""
+"""`distrain top`: shows running jobs on the terminal."""

@@ -24,7 +24,6 @@ class Action(StrEnum):
     SEE_SELF = "see_self"
     OWN_TOKENS = "own_tokens"
     OTHERS_TOKENS = "others_tokens"
-    SEE_AUDIT = "see_audit"
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,6 @@ RULES: Final[Mapping[Action, AccessRule]] = {
     Action.SEE_SELF: AccessRule(Scope.READ, everybody=True),
     Action.OWN_TOKENS: AccessRule(Scope.ADMIN, everybody=True),
     Action.OTHERS_TOKENS: AccessRule(Scope.ADMIN),
-    Action.SEE_AUDIT: AccessRule(Scope.ADMIN),
 }
 
 

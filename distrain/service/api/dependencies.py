@@ -4,18 +4,16 @@ Routes with a plain `def` run in threads, where the store may be called; `async`
 with `starlette.concurrency.run_in_threadpool`.
 """
 
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Path, Request
 from fastapi.security import APIKeyCookie, HTTPBearer
 from starlette.concurrency import run_in_threadpool
 
-from distrain.errors import DistrainError
 from distrain.service.access.rules import Action, has_scope, role_allows
 from distrain.service.access.sessions import (
     COOKIE,
@@ -26,7 +24,6 @@ from distrain.service.access.sessions import (
 )
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.settings import Settings
-from distrain.service.store.auditing import AuditEntry
 from distrain.service.store.people import Token
 from distrain.service.store.store import Store
 from distrain.service.values import Job, Principal, Scope
@@ -34,7 +31,6 @@ from distrain.service.values import Job, Principal, Scope
 _NOTED_EVERY_S = 60.0
 _CHANGING: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
-_log = logging.getLogger("distrain.service.api")
 
 
 @dataclass
@@ -83,6 +79,7 @@ async def principal(
     caller = await run_in_threadpool(_who, request, parts)
     if caller:
         request.state.user = caller.user  # for the log of requests
+        request.state.token_id = caller.token_id or ""
         request.state.caller = caller  # for pages about errors
     if caller and request.method in _CHANGING and _bearer_text(request) is None:
         await _check_origin(request)
@@ -143,22 +140,6 @@ class ApiCall:
         if job is None or not role_allows(self.caller, Action.SEE_JOB, job.project, job.owner):
             raise not_found(f"job {job_id!r}")
         return job
-
-    def audit_entry(self, target: str, **details: Any) -> AuditEntry:
-        """Return the audit row of this request's change; `details` are JSON without secrets."""
-        action = self.request.scope["route"].name
-        return AuditEntry(self.caller.user, action, target, self.caller.token_id, details)
-
-    def audit(self, target: str, **details: Any) -> None:
-        """Write the audit row of a change that was made.
-
-        An error of the database is only logged, since the response must still be sent.
-        """
-        entry = self.audit_entry(target, **details)
-        try:
-            self.store.audit(entry)
-        except DistrainError as error:
-            _log.error("no audit row for %s of %s: %s", entry.action, target, error)
 
 
 async def _call(request: Request, caller: Caller) -> ApiCall:

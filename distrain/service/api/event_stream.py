@@ -4,8 +4,8 @@ A cursor is the number of the last event that the client has received. The strea
 cursor, or with a snapshot: `job.state` for one job without a cursor; `reset` if events after the
 cursor were deleted, or the cursor is above the last event's number. The stream of all jobs without
 a cursor begins with the next event. Past events are read from the store, new events from the feed.
-A job's stream ends with `end` when the job has ended and its last event is sent, or does not come
-for `LAST_EVENT_S`. If a stream closes without `end`, the client reconnects with its cursor.
+A job's stream ends with `end` and the job's document when the job has ended. If a stream closes
+without `end`, the client reconnects with its cursor.
 """
 
 import time
@@ -26,12 +26,9 @@ from distrain.service.values import Event, Job, Phase
 
 PING_S = 15.0
 CHECK_S = 10.0  # between checks of the caller's rights and of the job's end
-LAST_EVENT_S = 1.5  # the longest wait for an ended job's last event
 _PAGE = 500
 _SNAPSHOT_JOBS = 200
 _DELETED = "job.deleted"
-
-_End = tuple[int, Mapping[str, Any]]  # the revision and document of an ended job
 
 
 class EventFollower:
@@ -40,16 +37,13 @@ class EventFollower:
     def __init__(self, feed: EventFeed, call: ApiCall, job_id: str | None):
         self._feed, self._call, self._store, self._job_id = feed, call, call.store, job_id
         self._cursor = 0
-        self._rev = 0
-        self._is_over = False
+        self._is_deleted = False
         self._may_have_ended = True
-        self._ended: _End | None = None
-        self._ended_s = 0.0
 
     async def frames(self, after: int | None) -> AsyncGenerator[bytes]:
         async with self._feed.followed():
             yield PING + await self._begin(after)
-            while self._cursor < self._feed.position and not self._is_over:
+            while self._cursor < self._feed.position and not self._is_deleted:
                 yield await self._page()
             async for data in self._live():
                 yield data
@@ -95,15 +89,12 @@ class EventFollower:
     async def _live(self) -> AsyncIterator[bytes]:
         pinged_s = checked_s = time.monotonic()
         while not self._feed.stopped:
-            if self._may_have_ended:
-                await self._look_for_end()
-            if end := self._end():
+            if self._may_have_ended and (end := await run_in_threadpool(self._end)):
                 yield end
                 return
+            self._may_have_ended = False
             now_s = time.monotonic()
             due_s = min(pinged_s + PING_S, checked_s + CHECK_S)
-            if self._ended:
-                due_s = min(due_s, self._ended_s + LAST_EVENT_S)
             try:
                 data = self._framed(await self._feed.after(self._cursor, due_s - now_s))
             except FellBehind:
@@ -120,7 +111,7 @@ class EventFollower:
                     self._call = await run_in_threadpool(refresh_caller, self._call, self._job_id)
                 except Problem:  # the caller may not see it any more
                     return
-                await self._look_for_end()  # its event may be late, or missing
+                self._may_have_ended = True  # its event may be late, or missing
 
     def _framed(self, events: list[Event]) -> bytes:
         frames = []
@@ -130,35 +121,19 @@ class EventFollower:
                 continue
             if may(self._call.caller, Action.SEE_JOB, event.project, event.owner):
                 frames.append(frame(event.kind, event_document(event), event.seq))
-                if event.job_id == self._job_id:
-                    self._note(event)
+                self._is_deleted |= self._job_id is not None and event.kind == _DELETED
+                is_final = event.body.get("phase", Phase.FINAL) == Phase.FINAL
+                self._may_have_ended = self._is_deleted or is_final
         return b"".join(frames)
 
-    def _note(self, event: Event) -> None:
-        self._rev = max(self._rev, int(event.body.get("rev", 0)))
-        if event.kind == _DELETED:
-            self._is_over, self._ended = True, (0, {"id": event.job_id, "state": "deleted"})
-        elif event.body.get("phase") == Phase.FINAL:
-            self._may_have_ended = True
-
-    async def _look_for_end(self) -> None:
-        """Query whether the job has ended; it may also have been resumed since the last query."""
-        self._may_have_ended = False
-        if self._is_over or self._job_id is None:
-            return
-        before, self._ended = self._ended, await run_in_threadpool(self._final, self._job_id)
-        if before is None:
-            self._ended_s = time.monotonic()
-
-    def _final(self, job_id: str) -> _End | None:
-        job = self._store.job(job_id)
-        if job is None or job.phase is not Phase.FINAL:
-            return None
-        return job.rev, self._documents([job])[0]
-
     def _end(self) -> bytes:
-        if self._ended is None:
+        """Return the last frame if the job has ended; it may also have been resumed since."""
+        if self._job_id is None:
             return b""
-        rev, document = self._ended
-        is_sent = self._rev >= rev or time.monotonic() >= self._ended_s + LAST_EVENT_S
-        return frame("end", document, self._cursor) if is_sent or self._is_over else b""
+        document: Mapping[str, Any] = {"id": self._job_id, "state": "deleted"}
+        if not self._is_deleted:
+            job = self._store.job(self._job_id)
+            if job is None or job.phase is not Phase.FINAL:
+                return b""
+            [document] = self._documents([job])
+        return frame("end", document, self._cursor)

@@ -10,7 +10,7 @@ from re import fullmatch
 from typing import Annotated, Any
 
 import yaml
-from fastapi import APIRouter, Form, Query
+from fastapi import APIRouter, Form
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from pydantic import ValidationError
 
@@ -25,7 +25,7 @@ from distrain.jobs.spec.short_yaml import default_spec, short_yaml
 from distrain.runs.run_folder import FileInRun, NotInRun
 from distrain.runs.stored.folder import OpenRunFolder, open_run_folder
 from distrain.service.access.policy import Mistake
-from distrain.service.access.rules import Action, may, visible
+from distrain.service.access.rules import Action, may
 from distrain.service.api.bodies import JobRequest, documents
 from distrain.service.api.dependencies import ApiCall, Call
 from distrain.service.api.problems import Problem, problem_of
@@ -34,7 +34,6 @@ from distrain.service.api.submission import bad_spec, request_sha256
 from distrain.service.page.comparison import Row, setting_rows
 from distrain.service.page.queue_page import start_in_s
 from distrain.service.page.rendering import PageRoute, page
-from distrain.service.store.listing import JobFilter
 from distrain.service.values import Job, Phase
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
@@ -44,7 +43,6 @@ MOST_FILES_READ = 1000
 _MOST_LISTINGS = 50
 _SHOWN = r"[^./][^/]*|model/[^./][^/]*|logs/[^./][^/]*/[^./][^/]*\.log"
 _NOT_SHOWN = r"(model/[^/]*/|(?!model/|logs/)[^/]*/).*"
-_MOST_OTHERS = 20
 _BEHIND = "\U0010ffff"  # after all names in a folder
 
 
@@ -82,10 +80,8 @@ def _worth_showing(folder: OpenRunFolder) -> Iterator[FileInRun]:
 
 
 @router.get("/jobs/{job_id}")
-def job(
-    call: Call, job_id: str, against: Annotated[str, Query(max_length=128)] = ""
-) -> HTMLResponse:
-    """Show a job, and how its spec differs from the defaults, or from the job `against`."""
+def job(call: Call, job_id: str) -> HTMLResponse:
+    """Show a job, and how its spec differs from the defaults."""
     call.require(Action.SEE_JOB)
     found = call.job(job_id)
     spec = call.store.spec(found.id)
@@ -116,9 +112,7 @@ def job(
         figures=shown_on("card"),
         attempts=call.store.attempts(found.id),
         files=files_of(found.run_dir),
-        against=against,
-        others=_others(call, found, against),
-        differences=_differences(spec, call.store.spec(call.job(against).id) if against else None),
+        differences=_differences(spec),
         short_text=short_text(spec),
         whole_text=dump_yaml(dict(spec)),
     )
@@ -130,21 +124,11 @@ def _best_metric(spec: Mapping[str, Any]) -> str:
     return str(stopping.get("metric") or (spec.get("checkpoint") or {}).get("keep_best") or "")
 
 
-def _others(call: ApiCall, job: Job, against: str) -> list[str]:
-    """Return ids of jobs to offer for a comparison: the parent, `against`, the project's newest."""
-    wanted = JobFilter(project=job.project, visible=visible(call.caller))
-    newest = [one.id for one in call.store.jobs(wanted, _MOST_OTHERS)]
-    ids = dict.fromkeys([job.parent or "", against, *newest])
-    return [one for one in ids if one not in ("", job.id)]
-
-
-def _differences(spec: Mapping[str, Any], other: Mapping[str, Any] | None) -> list[Row] | None:
-    """Return the settings that differ from another spec, or from the defaults if it is `None`.
+def _differences(spec: Mapping[str, Any]) -> list[Row] | None:
+    """Return the settings that differ from the defaults.
 
     Returns `None` for a spec of another version, whose defaults are unknown.
     """
-    if other is not None:
-        return setting_rows([spec, other])
     try:
         parsed = JobSpec.model_validate(spec)
     except ValidationError:

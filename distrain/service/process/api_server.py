@@ -89,9 +89,10 @@ class RequestLog:
     """Gives each request an id, or keeps the caller's; logs and counts each response.
 
     It is outside of the application `app`, so that answers to unexpected errors have an id, too.
-    The log has the method, the path without the query, the status, the duration, the caller and the
-    address. If a proxy on the Unix socket may name users, it may also name the client's address, in
-    the last entry of `X-Forwarded-For`. Successful requests of `_QUIET` paths are not logged.
+    The log has the method, the path without the query, the status, the duration, the caller, the id
+    of the token and the address. If a proxy on the Unix socket may name users, it may also name the
+    client's address, in the last entry of `X-Forwarded-For`. Successful requests of `_QUIET` paths
+    are not logged.
     """
 
     def __init__(self, app: FastAPI):
@@ -132,7 +133,8 @@ class RequestLog:
             path=scope["path"],
             status=status,
             duration_s=round(took_s, 4),
-            user=scope["state"].get("user", ""),  # the API adds it
+            user=scope["state"].get("user", ""),  # the API adds it, and the token's id
+            token_id=scope["state"].get("token_id", ""),
             address=self._address(scope),
         )
 

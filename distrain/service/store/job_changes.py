@@ -9,7 +9,6 @@ from sqlalchemy import Connection, delete, func, select, update
 from distrain.jobs.reasons import Reason
 from distrain.jobs.states import JobState
 from distrain.service.store import rows, tables
-from distrain.service.store.auditing import AuditEntry, put_audit_entry
 from distrain.service.store.engine import Database
 from distrain.service.store.errors import WrongState
 from distrain.service.store.rows import found, no_such_job
@@ -65,14 +64,12 @@ class Changing:
         priority: int | None = None,
         tags: Mapping[str, str | None] = _NO_TAGS,
         check_tags: Callable[[Mapping[str, str], Mapping[str, str]], object] = lambda *_: None,
-        audit_entry: AuditEntry | None = None,
     ) -> Job:
         """Change a job's priority, unless it is `None`, and the given tags; return the job.
 
         A tag is removed if its value is `None`. If tags change, `check_tags` is called with all
-        tags of the job, new and old; it may reject the new ones by an error. `audit_entry` is
-        written only if something changes. Raises RowNotFound, and WrongState for a new priority of
-        a job that has started or ended.
+        tags of the job, new and old; it may reject the new ones by an error. Raises RowNotFound,
+        and WrongState for a new priority of a job that has started or ended.
         """
         with self.db.write() as connection:
             job = found(connection, job_id, lock=True)
@@ -87,24 +84,16 @@ class Changing:
                 changes["tags"] = new_tags
             if not changes:
                 return job
-            job = _write(self.db, connection, job, changes, audit_entry)
+            job = _write(self.db, connection, job, changes)
             if "tags" in changes:
                 put_tags(connection, job)
         return job
 
-    def cancel(
-        self,
-        job_id: str,
-        why: str,
-        grace_s: float | None,
-        by: str,
-        audit_entry: AuditEntry | None = None,
-    ) -> Job:
+    def cancel(self, job_id: str, why: str, grace_s: float | None, by: str) -> Job:
         """Request the cancellation of a job for the user `by`; return the job. Raises RowNotFound.
 
         A queued job ends at once, and an ended job is not changed. `grace_s` is the time for the
         ranks to save a checkpoint, in seconds. A repeated call can only change `grace_s`.
-        `audit_entry` is written only if something changes.
         """
         with self.db.write() as connection:
             job = found(connection, job_id, lock=True)
@@ -125,7 +114,7 @@ class Changing:
                     "why_pending": "",
                     "finished_at_s": self.db.now(),
                 }
-            return _write(self.db, connection, job, changes, audit_entry) if changes else job
+            return _write(self.db, connection, job, changes) if changes else job
 
     def delete(self, job_id: str) -> None:
         """Delete an ended job; its id cannot be used again.
@@ -166,13 +155,7 @@ def _refuse_late_priority(job: Job) -> None:
         )
 
 
-def _write(
-    db: Database,
-    connection: Connection,
-    job: Job,
-    changes: dict[str, Any],
-    audit_entry: AuditEntry | None,
-) -> Job:
+def _write(db: Database, connection: Connection, job: Job, changes: dict[str, Any]) -> Job:
     statement = (
         update(_jobs)
         .where(_jobs.c.id == job.id)
@@ -180,8 +163,5 @@ def _write(
         .returning(*_jobs.c)
     )
     changed = rows.job_of(connection.execute(statement).one())
-    now_s = db.now_s(connection)
-    rows.write_events(connection, [(changed, rows.STATE, None)], now_s)
-    if audit_entry is not None:
-        put_audit_entry(connection, audit_entry, now_s)
+    rows.write_events(connection, [(changed, rows.STATE, None)], db.now_s(connection))
     return changed

@@ -92,13 +92,10 @@ class People:
         with self.db.write() as connection:
             connection.execute(_tokens.insert().values(fields))
 
-    def revoke_token(self, token_id: str) -> tuple[Token, bool]:
-        """Revoke a token immediately; return it, and False if it was revoked already.
-
-        Raises RowNotFound.
-        """
+    def revoke_token(self, token_id: str) -> Token:
+        """Revoke a token immediately, and return it. Raises RowNotFound."""
         with self.db.write() as connection:
-            revoked = connection.execute(
+            connection.execute(
                 update(_tokens)
                 .where(_tokens.c.id == token_id, _tokens.c.revoked_at_s.is_(None))
                 .values(revoked_at_s=self.db.now())
@@ -106,7 +103,7 @@ class People:
             row = connection.execute(select(_tokens).where(_tokens.c.id == token_id)).first()
         if row is None:
             raise RowNotFound("no such token", where={"token": token_id})
-        return _token(row._asdict()), bool(revoked.rowcount)
+        return _token(row._asdict())
 
     def put_session(self, sha256: bytes, token_id: str, now_s: float, expires_at_s: float) -> None:
         """Store a browser session of a token until `expires_at_s`; delete expired sessions.
@@ -170,8 +167,7 @@ class People:
                 raise RowNotFound(
                     "no such project",
                     where={"project": project},
-                    hint="`distrain serve project list` lists the projects; `distrain serve "
-                    "project set NAME` creates one.",
+                    hint="Add it to `projects` in serve.yaml, and restart the service.",
                 )
             connection.execute(
                 self.db.insert(_members)

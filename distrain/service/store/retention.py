@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from sqlalchemy import Connection, Table, delete, func, select, tuple_
+from sqlalchemy import Connection, delete, func, select
 
 from distrain.service.settings import Retention
 from distrain.service.store import tables
@@ -28,11 +28,9 @@ class Pruning:
         days keeps rows forever. Once `must_stop` returns True, the other rows are left to the next
         call.
         """
-        full = BATCH_ROWS
         steps: list[tuple[str, float, Callable[[Connection, float], int], int]] = [
             ("jobs", retention.jobs_days, _prune_jobs, BATCH_JOBS),
-            ("events", retention.events_days, _prune_events, full),
-            ("audit", retention.audit_days, _oldest(tables.audit, "at_s"), full),
+            ("events", retention.events_days, _prune_events, BATCH_ROWS),
         ]
         gone = {name: 0 for name, *_ in steps}
         for name, days, step, full in steps:
@@ -70,17 +68,3 @@ def _prune_events(connection: Connection, before_s: float) -> int:
             break
         bound = row.seq
     return connection.execute(delete(_events).where(_events.c.seq <= bound)).rowcount
-
-
-def _oldest(table: Table, time: str) -> Callable[[Connection, float], int]:
-    """Return a function that deletes rows whose column `time` is before a given time.
-
-    It deletes at most `BATCH_ROWS` rows, the oldest first, and returns their number.
-    """
-    made_s, primary = table.c[time], table.primary_key.columns
-
-    def prune(connection: Connection, before_s: float) -> int:
-        old = select(*primary).where(made_s < before_s).order_by(made_s).limit(BATCH_ROWS)
-        return connection.execute(delete(table).where(tuple_(*primary).in_(old))).rowcount
-
-    return prune

@@ -12,7 +12,6 @@ from sqlalchemy import select
 from distrain.errors import InputError, OutputError, Unavailable
 from distrain.service.settings import Settings
 from distrain.service.store import migrations, sqlite_backup, tables
-from distrain.service.store.auditing import Auditing
 from distrain.service.store.engine import Database, database_url
 from distrain.service.store.errors import DatabaseInUse
 from distrain.service.store.job_changes import Changing
@@ -29,7 +28,7 @@ log = logging.getLogger(__name__)
 _BACKUP_S = "backup_s"
 
 
-class Store(Submitting, Changing, Listing, Recording, Publishing, People, Auditing, Pruning):
+class Store(Submitting, Changing, Listing, Recording, Publishing, People, Pruning):
     """The database. Threads may share it; each call is one or a few short transactions.
 
     Every call may raise Unavailable. A write that raised it may still have been committed. A

@@ -1,4 +1,4 @@
-"""Submits and resumes jobs: spec, tags, event and audit row in one transaction.
+"""Submits and resumes jobs: spec, tags and event in one transaction.
 
 A job's id is unique, and its submitter chooses it. Of two simultaneous requests with the same id,
 the second waits for the transaction of the first, and then compares its request hash with that of
@@ -7,18 +7,13 @@ last lock, so that the number of queued jobs does not change until the transacti
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
-from functools import cache
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    Executable,
-    FromClause,
-    Insert,
     Select,
-    Table,
     and_,
     bindparam,
     delete,
@@ -28,12 +23,10 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 
 from distrain.jobs.states import JobState
 from distrain.service.store import rows, tables
-from distrain.service.store.auditing import AUDITED, AuditEntry, audit_row, put_audit_entry
-from distrain.service.store.engine import POSTGRES_NOW, SQLITE_NOW, Database
+from distrain.service.store.engine import Database
 from distrain.service.store.errors import IdTaken, RowNotFound, WrongState, quota_exceeded
 from distrain.service.store.people import stored_quota
 from distrain.service.values import Intent, Job, Phase, Quota
@@ -44,89 +37,27 @@ WITH_WORKERS = tuple(
 _jobs, _specs = tables.jobs, tables.specs
 _WRITTEN = [column.name for column in _jobs.c if column.name not in ("seq", "created_at_s")]
 
-_QUOTA = select(tables.projects.c.quota).where(tables.projects.c.name == bindparam("jobs_project"))
+_QUOTA = select(tables.projects.c.quota).where(tables.projects.c.name == bindparam("project"))
 _LOCK_PROJECT = _QUOTA.with_for_update()
-_DELETED = select(_specs.c.job_id).where(_specs.c.job_id == bindparam("jobs_id"))
+_DELETED = select(_specs.c.job_id).where(_specs.c.job_id == bindparam("deleted_id"))
 _PUT_TAGS = insert(tables.job_tags)
-
-
-def _bound(table: Table, names: Iterable[str]) -> dict[str, ColumnElement[Any]]:
-    """Return an SQL parameter, named `TABLE_COLUMN`, for each of the columns `names` of a table."""
-    return {name: bindparam(f"{table.name}_{name}", type_=table.c[name].type) for name in names}
-
-
-def _values(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row's values by the names of the parameters that `_bound` makes."""
-    return {f"{table.name}_{name}": value for name, value in row.items()}
-
-
-def _copy(table: Table, new: FromClause, names: Iterable[str]) -> Insert:
-    """Return the statement that inserts a row into a table together with a new job.
-
-    It inserts nothing if `new`, the statement that writes the job, has no row. The columns `names`
-    get parameters; a column `at_s` gets the job's time of creation.
-    """
-    values = _bound(table, names)
-    if "at_s" in table.c:
-        values["at_s"] = new.c.created_at_s
-    rows_of = select(*values.values()).select_from(new)
-    return insert(table).inline().from_select(list(values), rows_of)
-
-
-@cache
-def _statements(dialect: str, *, is_audited: bool) -> tuple[Executable, ...]:
-    """Return the statements that submit a job; the first returns no row if a job has the id.
-
-    If a deleted job had it, the row's column `deleted` is not null, and the caller rolls back. On
-    PostgreSQL they are one statement, since each would cost a round trip. Building them takes
-    longer than running them.
-    """
-    is_postgres = dialect == "postgresql"
-    put_job = (
-        (postgresql if is_postgres else sqlite)
-        .insert(_jobs)
-        .values(created_at_s=POSTGRES_NOW if is_postgres else SQLITE_NOW, **_bound(_jobs, _WRITTEN))
-        .on_conflict_do_nothing(index_elements=["id"])
-        .returning(
-            _jobs.c.seq,
-            _jobs.c.created_at_s,
-            _QUOTA.scalar_subquery().label("quota"),
-            _DELETED.scalar_subquery().label("deleted"),
-        )
-    )
-    made = put_job.cte("made")
-    new = (
-        select(made.c.created_at_s).where(made.c.deleted.is_(None))
-        if is_postgres
-        else select(_jobs.c.created_at_s).where(_jobs.c.id == bindparam("jobs_id"))
-    ).subquery()
-    others = [_copy(_specs, new, _specs.c.keys()), _copy(tables.outbox, new, rows.OUTBOX_COLUMNS)]
-    if is_audited:
-        others.append(_copy(tables.audit, new, AUDITED))
-    if not is_postgres:
-        return put_job, *others
-    return (select(made).add_cte(*(one.cte(f"put_{one.table.name}") for one in others)),)
 
 
 class Submitting:
     db: Database
 
     def submit(
-        self,
-        new: Job,
-        spec: Mapping[str, Any],
-        request_sha256: str = "",
-        audit_entry: AuditEntry | None = None,
+        self, new: Job, spec: Mapping[str, Any], request_sha256: str = ""
     ) -> tuple[Job, bool]:
         """Queue a job, or find that of an equal earlier request; return it, and whether it is new.
 
         `spec` is the spec with all defaults, as JSON values. Equal requests have the same owner and
-        `request_sha256`. `audit_entry` is written only with a new job. Raises IdTaken, RowNotFound
-        if there is no such project, and QuotaExceeded.
+        `request_sha256`. Raises IdTaken, RowNotFound if there is no such project, and
+        QuotaExceeded.
         """
         document = {"document": dict(spec), "request_sha256": request_sha256}
         with self.db.write() as connection:
-            job = _put(connection, new, document, audit_entry)
+            job = _put(self.db, connection, new, document)
             if job is None:
                 return _made(connection, new.id, new.owner, request_sha256), False
         return job, True
@@ -143,12 +74,7 @@ class Submitting:
                 return None
 
     def resume(
-        self,
-        job_id: str,
-        spec: Mapping[str, Any],
-        num_ranks: int,
-        resumes: int,
-        audit_entry: AuditEntry | None = None,
+        self, job_id: str, spec: Mapping[str, Any], num_ranks: int, resumes: int
     ) -> tuple[Job, bool]:
         """Queue an ended job again with a new spec and number of ranks; return it, and True.
 
@@ -179,8 +105,6 @@ class Submitting:
             )
             now_s = self.db.now_s(connection)
             rows.write_events(connection, [(job, rows.STATE, None)], now_s)
-            if audit_entry is not None:
-                put_audit_entry(connection, audit_entry, now_s)
             _see_quota(connection, job)
         return job, True
 
@@ -199,29 +123,28 @@ def put_tags(connection: Connection, job: Job) -> None:
         connection.execute(_PUT_TAGS, tags)
 
 
-def _put(
-    connection: Connection, job: Job, document: dict[str, Any], audit_entry: AuditEntry | None
-) -> Job | None:
+def _put(db: Database, connection: Connection, job: Job, document: dict[str, Any]) -> Job | None:
     """Write the rows of a new job, and return it; return `None` if an existing job has its id.
 
     Raises IdTaken if a deleted job had the id, RowNotFound and QuotaExceeded.
     """
     columns = {name: getattr(job, name) for name in _WRITTEN}
     columns |= {"phase": job.phase.value, "intent": job.intent.value}
-    values = _values(_jobs, columns) | _values(_specs, {"job_id": job.id, **document})
-    values |= _values(tables.outbox, rows.outbox_columns(job, rows.STATE))
-    if audit_entry is not None:
-        values |= _values(tables.audit, audit_row(audit_entry))
-    first, *others = _statements(connection.dialect.name, is_audited=audit_entry is not None)
-    made = connection.execute(first, values).first()
+    put_job = (
+        db.insert(_jobs)
+        .values(created_at_s=db.now(), **columns)
+        .on_conflict_do_nothing(index_elements=["id"])
+        .returning(_jobs.c.seq, _jobs.c.created_at_s)
+    )
+    made = connection.execute(put_job).first()
     if made is None:
         return None
-    if made.deleted is not None:
+    if connection.execute(_DELETED, {"deleted_id": job.id}).first() is not None:
         raise _id_taken(job.id)  # its run folder may still exist
-    quota = _quota_of(made, job.project)
-    for statement in others:
-        connection.execute(statement, values)
+    quota = _quota_of(connection.execute(_QUOTA, {"project": job.project}).first(), job.project)
+    connection.execute(insert(_specs).values(job_id=job.id, **document))
     job = dataclasses.replace(job, seq=made.seq, created_at_s=made.created_at_s)
+    rows.write_events(connection, [(job, rows.STATE, None)], made.created_at_s)
     put_tags(connection, job)
     if quota.counts_queued:
         _see_quota(connection, job)
@@ -272,7 +195,7 @@ def _see_quota(connection: Connection, job: Job) -> None:
     The job is written already, so the counts include it. The lock must be the last one of the
     transaction. Raises QuotaExceeded, and RowNotFound if there is no such project.
     """
-    locked = connection.execute(_LOCK_PROJECT, {"jobs_project": job.project}).first()
+    locked = connection.execute(_LOCK_PROJECT, {"project": job.project}).first()
     quota = _quota_of(locked, job.project)
     of = {"of_project": job.project, "of_owner": job.owner}
     limits = (

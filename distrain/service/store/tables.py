@@ -190,19 +190,6 @@ clusters = Table(
     Column("observed_at_s", Float(53)),
 )
 
-audit = Table(
-    "audit",
-    metadata,
-    Column("id", _Seq, primary_key=True, autoincrement=True),
-    Column("at_s", Float(53), nullable=False, index=True),
-    Column("user", String(128), nullable=False),
-    Column("token_id", String(16)),
-    Column("action", String(64), nullable=False),
-    Column("target", String(256), nullable=False),
-    Column("details", JSON, nullable=False),
-    sqlite_autoincrement=True,
-)
-
 # `service_id`: identifies this service at schedulers used by several services. `backup_s`: the time
 # of the last backup.
 facts = Table(

@@ -121,7 +121,8 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     report = _reporter(os.fdopen(event_fd, "w", encoding="utf-8"))
     assignment = Assignment.loads(sys.stdin.readline())
-    _write_stacks_on_request(assignment)
+    # Prints the stacks of all threads, even if they are stuck in C code.
+    faulthandler.register(STACKS_SIGNAL, all_threads=True)
     _notice_stops(assignment.world.rank, report)
     failure = _run_supervised(assignment, report)
     if failure is not None:
@@ -198,16 +199,6 @@ def _reporter(events: TextIO) -> Callable[[Event], None]:
             events.flush()
 
     return report
-
-
-def _write_stacks_on_request(assignment: Assignment) -> None:
-    """Make `STACKS_SIGNAL` write all threads' Python stacks, even if they are stuck in C code."""
-    path = assignment.paths.stacks(assignment.world.rank, assignment.attempt)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        faulthandler.register(STACKS_SIGNAL, file=path.open("a"), all_threads=True)
-    except OSError as error:
-        log.warning("no stacks can be written to %s: %s", path, error)
 
 
 def _notice_stops(rank: int, report: Callable[[Event], None]) -> None:

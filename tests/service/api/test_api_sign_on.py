@@ -7,7 +7,6 @@ from api_world import SPEC, World, api_world
 from starlette.testclient import TestClient
 from structlog.testing import capture_logs
 
-from distrain.errors import Unavailable
 from distrain.service.access.sessions import (
     COOKIE,
     csrf_token,
@@ -165,52 +164,6 @@ def test_quotas_answer_429(world: World):
     listed = world.ask("admin", "GET", "/v1/projects").json()["projects"]
     [seen] = [one for one in listed if one["name"] == "small"]
     assert seen["usage"] == {"ranks": 0, "queued": 1}
-
-
-def test_changes_that_are_made_are_audited(world: World):
-    job = world.submit("alice", priority=1)
-    path = f"/v1/jobs/{job['id']}"
-    world.ask("viewer", "POST", f"{path}/cancel")
-    world.ask("stranger", "DELETE", path)
-    world.client.put("/v1/jobs/one", json={"spec": {}})
-    world.ask("alice", "POST", "/v1/jobs:validate", {"spec": SPEC, "project": "ads"})
-    world.ask("alice", "GET", "/v1/jobs")
-    for _ in range(2):  # the second request changes nothing
-        world.ask("alice", "PATCH", path, {"priority": 2})
-    for _ in range(2):
-        world.ask("alice", "POST", f"{path}/cancel")
-    world.ask("alice", "DELETE", path)
-    rows = world.ask("admin", "GET", "/v1/audit?limit=4").json()
-    found = [(row["user"], row["action"], row["target"]) for row in rows["rows"]]
-    actions = ("delete_job", "cancel", "change_job", "submit")
-    assert found == [("alice", action, job["id"]) for action in actions]
-    assert rows["rows"][2]["details"] == {"priority": 2}
-    assert rows["rows"][3]["details"] == {"project": "ads", "cluster": job["cluster"]}
-    older = world.ask("admin", "GET", f"/v1/audit?limit=4&before={rows['next_before']}").json()
-    assert all(row["id"] < rows["next_before"] for row in older["rows"])
-
-
-def test_only_the_first_of_equal_changes_is_audited(world: World):
-    job = world.submit("alice")
-    world.change(job["id"], phase="handed_over", state="running")
-    for _ in range(2):
-        assert world.ask("alice", "POST", f"/v1/jobs/{job['id']}/cancel").status_code == 202
-    made = world.ask("alice", "POST", "/v1/tokens", {"label": "laptop"}).json()
-    for _ in range(2):
-        assert world.ask("alice", "DELETE", f"/v1/tokens/{made['id']}").status_code == 204
-    rows = world.ask("admin", "GET", "/v1/audit?limit=4").json()["rows"]
-    actions = ["revoke_token", "create_token", "cancel", "submit"]
-    assert [row["action"] for row in rows] == actions
-
-
-def test_a_change_whose_audit_fails_is_still_answered(world: World, monkeypatch):
-    def fails(entry):
-        raise Unavailable("the disk is full")
-
-    path = f"/v1/jobs/{world.submit('alice')['id']}"
-    world.ask("alice", "POST", f"{path}/cancel")
-    monkeypatch.setattr(world.store, "audit", fails)
-    assert world.ask("alice", "DELETE", path).status_code == 204
 
 
 def test_pages_follow_each_other_and_bad_cursors_are_refused(world: World):

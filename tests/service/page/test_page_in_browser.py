@@ -268,9 +268,8 @@ def submit_with_another_setting(page, job):
     page.wait_for_selector("text=copy of")
     rows = page.locator(".settings tbody tr")
     assert ["train.epochs", "7", "1"] in [row.split("\t") for row in rows.all_inner_texts()]
-    page.select_option("[name=against]", job)
-    page.click("text=Differences from >> xpath=.. >> button")
-    page.wait_for_url("**against=*")
+    page.click(f"text=Compare with {job}")
+    page.wait_for_url("**/compare?*")
     assert [row.split("\t") for row in rows.all_inner_texts()] == [["train.epochs", "7", "1"]]
 
 

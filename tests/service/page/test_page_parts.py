@@ -66,7 +66,7 @@ def test_the_files_of_a_job_are_found_without_a_look_at_its_many_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = ["run.json", "spec.yaml", "model/model.json", "logs/attempt-1/rank-0.log"]
-    others = [".hidden", "logs/attempt-1/rank-0.stacks", "model/parts/a", "zoo/a"]
+    others = [".hidden", "logs/attempt-1/rank-0.txt", "model/parts/a", "zoo/a"]
     others += [f"checkpoints/step-{n}/shard-{m}" for n in range(3) for m in range(40)]
     for name in (*shown, *others):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

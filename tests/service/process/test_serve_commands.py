@@ -58,47 +58,21 @@ def test_tokens_are_made_shown_once_and_revoked(prepared, tmp_path):
     secret = made["token"].split("_")[2].encode()
     for file in (tmp_path / "data").iterdir():
         assert secret not in file.read_bytes()
-    with open_store(Settings(data_dir=tmp_path / "data")) as store:
-        actions = [row.action for row in store.audit_rows(None, 10)]
-    assert sorted(actions) == ["token.create", "token.revoke"]
-
-
-def test_projects_keep_what_is_not_named(prepared):
-    prepared("project", "set", "ads", "--max-ranks", 8)
-    prepared("project", "set", "ads", "--max-queued", 5)
-    prepared("project", "member", "ads", "alice", "submitter")
-    prepared("project", "member", "ads", "bob", "viewer")
-    prepared("project", "member", "ads", "bob", "none")
-    ads, default = json.loads(prepared("project", "list", "--json"))
-    assert (ads["quota"]["max_ranks"], ads["quota"]["max_queued"]) == (8, 5)
-    assert ads["members"] == {"alice": "submitter"}
-    assert default["project"] == "default"
-    prepared("project", "set", "ads", "--max-ranks", "none")
-    assert json.loads(prepared("project", "list", "--json"))[0]["quota"]["max_ranks"] is None
-    with pytest.raises(ClickException, match="below 2"):
-        prepared("project", "set", "ads", "--max-ranks", 2**31)
-    with pytest.raises(ClickException, match="neither a count"):
-        prepared("project", "set", "ads", "--max-ranks", "²")
 
 
 def test_what_the_configuration_declares_is_in_the_database(run, tmp_path):
     config = tmp_path / "serve.yaml"
-    config.write_text(
-        "projects: {ads: {max_ranks: 4, members: {alice: operator}}}\nadmins: [alice]\n"
-    )
-    run("migrate", "--config", config)
-    ads = json.loads(run("project", "list", "--json", "--config", config))[0]
-    assert (ads["declared"], ads["members"]) == (True, {"alice": "operator"})
-    config.write_text("projects: {ads: {members: {bob: viewer}}}\nadmins: [bob]\n")
-    run("migrate", "--config", config)
-    assert json.loads(run("project", "list", "--json"))[0]["members"] == {"bob": "viewer"}
-    with pytest.raises(DistrainError):
-        run("project", "set", "ads", "--max-ranks", 100, "--config", config)
-    with pytest.raises(DistrainError):
-        run("project", "member", "ads", "bob", "operator", "--config", config)
-    with pytest.raises(DistrainError):  # the next start would remove her
-        run("project", "member", "ads", "carol", "viewer", "--config", config)
-    assert json.loads(run("project", "list", "--json"))[0]["members"] == {"bob": "viewer"}
+
+    def members_of(declared):
+        config.write_text(f"projects: {{ads: {{max_ranks: 4, members: {declared}}}}}\n")
+        run("migrate", "--config", config)
+        with open_store(Settings(data_dir=tmp_path / "data")) as store:
+            [ads, default] = store.projects()
+            assert (ads.quota.max_ranks, default.name) == (4, "default")
+            return store.members("ads")
+
+    assert members_of("{alice: operator}") == {"alice": "operator"}
+    assert members_of("{bob: viewer}") == {"bob": "viewer"}
 
 
 def test_a_token_cannot_administer_unless_its_user_is_an_admin_or_it_is_asked_for(prepared):
@@ -141,7 +115,7 @@ def test_check_says_what_to_mend(prepared, tmp_path):
 def test_check_finds_a_damaged_database(prepared, tmp_path):
     file = tmp_path / "data" / "service.db"
     with closing(sqlite3.connect(file)) as database:
-        found = database.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'audit'")
+        found = database.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'outbox'")
         [root] = found.fetchone()
         [page_bytes] = database.execute("PRAGMA page_size").fetchone()
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -216,7 +190,6 @@ def test_mistakes(run, tmp_path, wording):
     for words in (
         ("check", "--config", config),
         ("token", "create", "--user", " "),
-        ("project", "set", "Ads"),
         ("--port", "1", "check"),  # options come after the command
     ):
         with pytest.raises((DistrainError, ClickException)) as caught:

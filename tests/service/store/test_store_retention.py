@@ -6,7 +6,6 @@ from sqlalchemy import event, func, insert, select, update
 
 from distrain.service.settings import Retention
 from distrain.service.store import tables
-from distrain.service.store.auditing import AuditEntry
 from distrain.service.store.errors import IdTaken
 from distrain.service.store.retention import BATCH_ROWS, DAY_S
 from distrain.service.values import Attempt, Change, Phase
@@ -53,14 +52,6 @@ def test_jobs_go_with_all_that_is_theirs_but_for_their_ids(store):
     assert store.spec(old.id) == {}
     with pytest.raises(IdTaken):  # its run folder may still exist
         store.submit(new, SPEC)
-
-
-def test_the_audit_goes_by_age(store):
-    store.audit(AuditEntry("alice", "a", "t"))
-    assert store.prune(KEEP) == {"jobs": 0, "events": 0, "audit": 0}
-    _age(store, tables.audit.c.at_s, 401)
-    assert store.prune(Retention(audit_days=0))["audit"] == 0
-    assert store.prune(KEEP) == {"jobs": 0, "events": 0, "audit": 1}
 
 
 def _put_events(store, num_old, num_recent):

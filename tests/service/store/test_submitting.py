@@ -3,7 +3,6 @@
 import pytest
 from service_store import SPEC, new_job, submitted
 
-from distrain.service.store.auditing import AuditEntry
 from distrain.service.store.errors import QuotaExceeded, RowNotFound
 from distrain.service.values import Quota
 
@@ -25,19 +24,3 @@ def test_a_project_must_exist(store):
     new = new_job(project="nobodys")
     with pytest.raises(RowNotFound):
         store.submit(new, SPEC)
-
-
-def test_the_audit_row_stands_and_falls_with_its_job(store):
-    store.put_project("small", Quota(max_queued=1))
-    new, beyond = new_job(project="small"), new_job(project="small")
-
-    def audit_entry(job):
-        return AuditEntry("alice", "submit", job.id, "abc", {"project": "small"})
-
-    store.submit(new, SPEC, audit_entry=audit_entry(new))
-    assert store.submit(new, SPEC, audit_entry=audit_entry(new))[1] is False
-    with pytest.raises(QuotaExceeded):
-        store.submit(beyond, SPEC, audit_entry=audit_entry(beyond))
-    (row,) = store.audit_rows(None, 10)
-    assert (row.user, row.action, row.target, row.token_id) == ("alice", "submit", new.id, "abc")
-    assert row.details == {"project": "small"}

@@ -63,9 +63,9 @@ def test_a_gang_whose_reader_is_stuck(
 
     # Stacks are written while the threads are stuck outside Python.
     os.kill(first.process.pid, signal.SIGUSR2)
-    stacks = assignment_of(spec, tmp_path).paths.stacks(rank=0, attempt=1)
-    until(lambda: "trainer.py" in stacks.read_text())
-    assert "peers.py" in stacks.read_text()
+    log = assignment_of(spec, tmp_path).paths.log(rank=0, attempt=1)
+    until(lambda: "trainer.py" in log.read_text())
+    assert "peers.py" in log.read_text()
 
     # A signal is noticed although the training thread hangs.
     os.kill(first.process.pid, signal.SIGTERM)

@@ -4,7 +4,6 @@ from fastapi import APIRouter
 
 from distrain.service.api.routes import (
     artifacts,
-    audit,
     clusters,
     events,
     health,
@@ -16,7 +15,7 @@ from distrain.service.api.routes import (
 )
 
 _IN_ORDER = (
-    *(submitting, jobs, people, projects, usage, clusters, audit),
+    *(submitting, jobs, people, projects, usage, clusters),
     *(events, artifacts, health),
 )
 ROUTERS: tuple[APIRouter, ...] = tuple(module.router for module in _IN_ORDER)

@@ -115,8 +115,7 @@ def change_job(job_id: PathId, body: JobChangeRequest, call: Call) -> JobAnswer:
             raise bad_spec(mistakes)
 
     try:
-        audit_entry = call.audit_entry(job.id, priority=body.priority)
-        job = call.store.change(job.id, body.priority, body.tags or {}, check_tags, audit_entry)
+        job = call.store.change(job.id, body.priority, body.tags or {}, check_tags)
     except WrongState as error:
         code = "final" if job.phase is Phase.FINAL else "conflict"
         raise Problem(code, error.message, hint=error.hint) from error
@@ -144,8 +143,7 @@ def cancel(
     job = _changed_job(call, job_id, Action.CANCEL_JOB)
     how = body or CancelRequest()
     was_final = job.phase is Phase.FINAL
-    entry = call.audit_entry(job.id)
-    job = call.store.cancel(job.id, how.why, how.allowed_s, call.caller.user, entry)
+    job = call.store.cancel(job.id, how.why, how.allowed_s, call.caller.user)
     response.status_code = 200 if was_final else 202
     return _shown(call.service, job)
 
@@ -166,7 +164,6 @@ def delete_job(job_id: PathId, call: Call) -> None:
             "not_final", "a job that has not ended cannot be deleted", hint="Cancel it first."
         )
     call.store.delete(job.id)
-    call.audit(job.id)
 
 
 def _changed_job(call: ApiCall, job_id: str, action: Action) -> Job:

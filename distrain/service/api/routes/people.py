@@ -87,7 +87,7 @@ def create_token(body: TokenRequest, response: Response, call: Call) -> NewToken
     scopes = frozenset(body.scopes)
     if not scopes <= call.caller.scopes:
         raise Problem("forbidden", "a token cannot have scopes that its maker's token lacks")
-    now_s, words = call.service.now_s(), {"user": user, "scopes": sorted(map(str, scopes))}
+    now_s = call.service.now_s()
     held, most = call.store.tokens(user), call.service.settings.limits.tokens
     if not call.caller.is_admin and sum(token.is_good(now_s) for token in held) >= most:
         raise Problem(
@@ -98,7 +98,6 @@ def create_token(body: TokenRequest, response: Response, call: Call) -> NewToken
     token, text = new_token(
         call.store, user, label=body.label, days=body.days, scopes=scopes, now_s=now_s
     )
-    call.audit(token.id, **words)
     response.headers["Cache-Control"] = "no-store"
     return NewToken(**_document(token).model_dump(), text=text)
 
@@ -117,9 +116,7 @@ def revoke_token(
         raise not_found(f"token {token_id!r}")
     if token_id != call.caller.token_id:
         call.allow(Action.OWN_TOKENS if token_id in own else Action.OTHERS_TOKENS)
-    _, is_new = call.store.revoke_token(token_id)
-    if is_new:
-        call.audit(token_id)
+    call.store.revoke_token(token_id)
 
 
 def _document(token: Token) -> TokenAnswer:

@@ -28,10 +28,6 @@ class ProjectDocument(Answer):
         description="`ranks`: the ranks of jobs that are handed over to clusters; `queued`: the "
         "number of jobs without workers."
     )
-    declared: bool = Field(
-        description="Whether the configuration declares the project, so that commands cannot "
-        "change it."
-    )
     role: str | None = Field(
         description="The caller's role; null for an admin without a role in the project."
     )
@@ -77,6 +73,5 @@ def _document(call: ApiCall, project: Project) -> ProjectDocument:
         name=project.name,
         quota=project.quota,
         usage=call.store.usage(project.name),
-        declared=project.name in call.service.settings.projects,
         role=str(role) if role else None,
     )

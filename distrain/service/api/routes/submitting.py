@@ -32,7 +32,6 @@ from distrain.service.api.submission import (
     quota_for,
     request_sha256,
 )
-from distrain.service.store.auditing import AuditEntry
 from distrain.service.store.errors import WrongState
 from distrain.service.values import Job, Phase
 
@@ -130,9 +129,8 @@ def resume(job_id: PathId, body: ResumeRequest, call: Call) -> Response:
         check_resumable(before, call.store.spec(before.id), judged.spec)
     document = judged.spec.model_dump(mode="json")
     ranks = judged.spec.resources.num_ranks
-    audit_entry = _audit_entry_about(call, before)
     try:
-        job, is_new = call.store.resume(before.id, document, ranks, body.resumes, audit_entry)
+        job, is_new = call.store.resume(before.id, document, ranks, body.resumes)
     except WrongState as error:
         code = "conflict" if before.phase is Phase.FINAL else "not_final"
         raise Problem(code, error.message, hint=error.hint) from error
@@ -200,15 +198,10 @@ def put_job(
             raise
         return _answer(call, job, 200)
     document = spec.model_dump(mode="json")
-    job, is_new = call.store.submit(new, document, sha256, _audit_entry_about(call, new))
+    job, is_new = call.store.submit(new, document, sha256)
     return _answer(call, job, 201 if is_new else 200)
 
 
 def _answer(call: ApiCall, job: Job, status: int) -> Response:
     [document] = documents(call.store, [job], call.service.now_s())
     return as_json(document, status, Location=f"/v1/jobs/{job.id}")
-
-
-def _audit_entry_about(call: ApiCall, job: Job) -> AuditEntry:
-    """Return the audit row of a job that is made or resumed."""
-    return call.audit_entry(job.id, project=job.project, cluster=job.cluster)

@@ -20,7 +20,6 @@ _SHOWN: Final = {
     ".log": "text/plain; charset=utf-8",
     ".txt": "text/plain; charset=utf-8",
     ".yaml": "text/plain; charset=utf-8",
-    ".stacks": "text/plain; charset=utf-8",
     ".csv": "text/csv; charset=utf-8",
     ".json": "application/json",
     ".jsonl": "application/x-ndjson",

@@ -1,4 +1,4 @@
-"""Users, tokens, projects, the audit."""
+"""Users, tokens, projects."""
 
 import pytest
 
@@ -21,9 +21,8 @@ def test_a_token_is_used_at_most_once_a_minute_and_revoked_once(store):
     assert abs(used.used_at_s - store.now_s()) < 60
     store.note_token_used("t1")
     assert store.tokens() == [used]  # at most once a minute
-    revoked, is_new = store.revoke_token("t1")
-    assert is_new
-    assert store.revoke_token("t1") == (revoked, False)
+    revoked = store.revoke_token("t1")
+    assert store.revoke_token("t1") == revoked
 
 
 def test_a_quota_that_an_earlier_version_stored_is_read(store):
