@@ -12,9 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from distrain.errors import DataError
-from distrain.prep import FeatureConfig, infer_features
+from distrain.prep import FeatureConfig, PrepRequest, infer_features, prepare
 from distrain.prep.features.inference.user_choices import UserChoices
-from distrain.prep.preparation import PrepRequest, prepare
 from distrain.prep.rows_in_memory import store_rows, table_of
 from distrain.sklearn import Classifier
 from distrain.storage.inputs import list_inputs
