@@ -78,7 +78,7 @@ def watch_training(turns: int, turn_s: float) -> Watched:
         wait_for(lambda: runs(job), "the job does not train")
         split = urlsplit(client.dashboard_link)
         url = f"{split.scheme}://{split.netloc}"
-        with Viewing(url, job.job_id) as viewing:
+        with Viewing(url, client.scheduler.address, job.job_id) as viewing:
             measured = in_turns(url, job, viewing, turns, turn_s)
         raise_for_state(job.view())
         job.cancel()
@@ -89,11 +89,11 @@ def watch_training(turns: int, turn_s: float) -> Watched:
 class Viewing:
     """The viewers' process."""
 
-    def __init__(self, url: str, job_id: str):
+    def __init__(self, url: str, scheduler: str, job_id: str):
         program = Path(__file__).with_name("viewers.py")
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(
-            [sys.executable, str(program), url, job_id], stdin=pipe, stdout=pipe, text=True
+            [sys.executable, str(program), url, scheduler, job_id], stdin=pipe, stdout=pipe, text=True
         )
 
     def __enter__(self) -> "Viewing":

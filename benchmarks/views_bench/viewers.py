@@ -1,6 +1,6 @@
 """Viewers of a run that open and close: a dashboard page, JSON, `distrain top`, Prometheus.
 
-    python viewers.py URL JOB
+    python viewers.py URL SCHEDULER JOB
 
 It reads lines `open` and `close` from stdin, and answers each with a line.
 """
@@ -27,10 +27,11 @@ class Viewers:
 
     Args:
         url: The dashboard's URL, without a path.
+        scheduler: The scheduler's address.
         job_id: The watched job.
     """
 
-    def __init__(self, url: str, job_id: str):
+    def __init__(self, url: str, scheduler: str, job_id: str):
         self.url, self.job_id = url, job_id
         self.http = AsyncHTTPClient()
         self.tasks: list[asyncio.Task[None]] = []
@@ -39,7 +40,7 @@ class Viewers:
         # On its own terminal, as for a user; it is stopped while the views are closed.
         self.terminal, theirs = os.openpty()
         self.top = subprocess.Popen(
-            [program, "top", "--dashboard", url, "--job", job_id],
+            [program, "top", "--scheduler", scheduler, "--job", job_id],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
@@ -121,8 +122,8 @@ class Viewers:
             await asyncio.sleep(SCRAPE_EVERY_S)
 
 
-async def main(url: str, job_id: str) -> None:
-    viewers = Viewers(url, job_id)
+async def main(url: str, scheduler: str, job_id: str) -> None:
+    viewers = Viewers(url, scheduler, job_id)
     try:
         await viewers.top_shows_the_job()
         print("ready", flush=True)
