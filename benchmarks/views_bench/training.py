@@ -93,7 +93,10 @@ class Viewing:
         program = Path(__file__).with_name("viewers.py")
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(
-            [sys.executable, str(program), url, scheduler, job_id], stdin=pipe, stdout=pipe, text=True
+            [sys.executable, str(program), url, scheduler, job_id],
+            stdin=pipe,
+            stdout=pipe,
+            text=True,
         )
 
     def __enter__(self) -> "Viewing":
