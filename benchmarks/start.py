@@ -128,7 +128,7 @@ def first_step(backend: str, num_ranks: int) -> Callable[[Path, Path], Figures]:
         lines = ""
         for line in process.stdout:
             lines += line
-            if line.startswith("step 1/1 "):
+            if line.startswith("step 1 of 1 "):
                 wall_s, used_s = time.perf_counter() - began, cpu_s(process.pid)
                 break
         finished(process, lines)

@@ -146,7 +146,6 @@ def job_document(
             "epochs": epochs,
             "optimizer": notebook.optimizer,
             "log_every_steps": steps_per_report(per_epoch),
-            "route_ahead": 2 if device == "cuda" else 1,
             **way.train,
         },
         "evaluate": {"every_steps": per_epoch},

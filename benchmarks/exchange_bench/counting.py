@@ -74,8 +74,8 @@ class CountedGroup(dist.ProcessGroup):
         self.sent_bytes += sent_bytes
 
 
-def counted_groups(store: Any, rank: int, size: int, count: int) -> list[CountedGroup]:
-    """Join the default process group and `count - 1` others of the same ranks; return them all."""
+def counted_group(store: Any, rank: int, size: int) -> CountedGroup:
+    """Join the default process group, and return it."""
     made: list[CountedGroup] = []
 
     def make(store: Any, rank: int, size: int, timeout: timedelta) -> CountedGroup:
@@ -85,6 +85,4 @@ def counted_groups(store: Any, rank: int, size: int, count: int) -> list[Counted
     dist.Backend.register_backend(BACKEND, make, devices=["cpu"])
     timeout = timedelta(seconds=240)
     dist.init_process_group(BACKEND, store=store, rank=rank, world_size=size, timeout=timeout)
-    for _ in range(count - 1):
-        dist.new_group(backend=BACKEND, timeout=timeout)
-    return made
+    return made[0]

@@ -14,7 +14,7 @@ import torch
 import torch._dynamo  # torch's optimizers import it, which takes long: once, before the forks
 from torch import distributed as dist
 
-from benchmarks.exchange_bench.counting import CountedGroup, counted_groups
+from benchmarks.exchange_bench.counting import CountedGroup, counted_group
 from distrain.jobs.spec import MlpSpec, TrainSpec
 from distrain.loader.batch import Batch
 from distrain.models import build_model
@@ -32,7 +32,6 @@ PLACEMENTS = {
     "row_wise": ["row_wise"] * COLUMNS,
     "mixed": ["row_wise" if number % 3 == 0 else "replicated" for number in range(COLUMNS)],
 }
-GROUPS = ("training", "routes")
 KINDS = ("full", "empty")
 
 
@@ -43,8 +42,8 @@ class Step:
     Attributes:
         kind: "full": the rank's batch has rows, and most of their ids occur on other ranks too;
             "empty": no rank's batch has rows.
-        messages: Collective operations of each of `GROUPS`.
-        sent_bytes: Bytes that the rank sent in each of `GROUPS`.
+        messages: Collective operations of the step itself, and of its route.
+        sent_bytes: Bytes that the rank sent in the step itself, and for its route.
         told_bytes: Bytes of ids, rows and sums according to the route's `traffic`.
         dense_bytes: Bytes sent to sum dense gradients.
         route_ms: Processor time of the rank's process while it made the route.
@@ -95,8 +94,8 @@ def _live(
     try:
         torch.set_num_threads(1)
         store = dist.FileStore(str(folder / f"{name}.store"), num_ranks)
-        groups = counted_groups(store, rank, num_ranks, len(GROUPS))
-        told = train(groups, rank, num_ranks, placement, rows, steps)
+        group = counted_group(store, rank, num_ranks)
+        told = train(group, rank, num_ranks, placement, rows, steps)
         path = folder / f"{name}-{rank}.json"
         path.with_suffix(".part").write_text(json.dumps([asdict(step) for step in told]))
         path.with_suffix(".part").rename(path)
@@ -108,7 +107,7 @@ def _live(
 
 
 def train(
-    groups: Sequence[CountedGroup],
+    group: CountedGroup,
     rank: int,
     num_ranks: int,
     placement: str,
@@ -118,40 +117,34 @@ def train(
     """Return `steps` steps of each kind; an additional first step of each kind is not counted."""
     peers = Peers(rank, num_ranks)
     step = new_step(placement, peers)
-    tables = step.model.embeddings
-    # Routes have their own process group, so their messages are counted separately.
-    tables.route_peers = replace(peers, group=groups[1], on_host=True)
     told = []
     for number in range(steps + 1):
         for kind in KINDS:
             batch = batch_of(rows if kind == "full" else 0, seed=1_000 * number + rank)
             total = num_ranks * rows if kind == "full" else 1
-            taken = one_step(step, batch, total, kind, groups)
+            taken = one_step(step, batch, total, kind, group)
             if number:
                 told.append(taken)
     return told
 
 
-def one_step(
-    step: TrainStep, batch: Batch, total: int, kind: str, groups: Sequence[CountedGroup]
-) -> Step:
+def one_step(step: TrainStep, batch: Batch, total: int, kind: str, group: CountedGroup) -> Step:
     """Take a step and return its counts and times."""
-    for group in groups:
-        group.reset()
+    group.reset()
     began_s = time.process_time()
     route = step.model.embeddings.route(batch.categorical)
     routed_s = time.process_time()
+    of_route = group.messages, group.sent_bytes
+    group.reset()
     step(batch, total, 0.01, PhaseClock(), route)
     ended_s = time.process_time()
-    size = groups[0].size()
-    training, routes, *of_levels = groups
-    uses = ((training, *of_levels[:2]), (routes, *of_levels[2:]))
+    size = group.size()
     grads = step.dense.optimizer.vector.grad
     dense = 0 if grads is None else grads.nbytes
     return Step(
         kind,
-        tuple(sum(group.messages for group in own) for own in uses),
-        tuple(sum(group.sent_bytes for group in own) for own in uses),
+        (group.messages, of_route[0]),
+        (group.sent_bytes, of_route[1]),
         route.traffic.sent_bytes,
         round(2 * (size - 1) / size * dense),
         1e3 * (routed_s - began_s),

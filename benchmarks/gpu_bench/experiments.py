@@ -5,7 +5,6 @@ An experiment is deleted once its figures have decided the question.
     python benchmarks/gpu_bench/experiments.py NAME [--small]
 
   branches  a recorded step with its second stream, and with all kernels in one stream
-  routes    an eager step with routes made in a thread, and in the training thread
   pieces    parts of a step: activation in the product, casts, SGD, warps of the tables' kernels
   ranks     the tables' part of a step of 1 to 8 ranks; transfers are copies within the GPU's memory
   straight  raw row groups to the GPU: one read, one copy and one kernel for each
@@ -68,15 +67,7 @@ def branches(device: str, rows: int) -> Figures:
             yield f"{model}, bf16, one stream, ms", step_ms(device, rows, model, kind, graph=True)
 
 
-def routes(device: str, rows: int) -> Figures:
-    """Yield milliseconds of steps whose kernels are launched one by one."""
-    for ahead in (2, 0):
-        yield f"mlp, eager, route_ahead {ahead}, ms", step_ms(device, rows, "mlp", "sgd", ahead)
-
-
-def step_ms(
-    device: str, rows: int, model: str, kind: str, ahead: int = 0, *, graph: bool = False
-) -> float:
+def step_ms(device: str, rows: int, model: str, kind: str, *, graph: bool = False) -> float:
     """Return the median milliseconds of a step on batches in memory."""
     from benchmarks.step_bench import ours
     from benchmarks.step_bench.contender import Runner, Setup
@@ -89,8 +80,6 @@ def step_ms(
     with tempfile.TemporaryDirectory() as folder:
         write_rows(Path(folder) / "rows", 8 * rows, 1.0 if on_gpu else 0.001)
         whole = ours.Whole(setup, load_rows(Path(folder) / "rows"), 0)
-        train = whole.spec.train.model_copy(update={"route_ahead": ahead})
-        whole.spec = whole.spec.model_copy(update={"train": train})
         if setup.graph:
             prepare, targets = whole.prepare, whole.model.task.targets
 

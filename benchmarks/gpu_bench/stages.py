@@ -40,7 +40,6 @@ EXPERIMENTS = {
     "straight": 30,
     "loader": 100,
     "ranks": 40,
-    "routes": 40,
     "pieces": 40,
 }
 """The experiments of `experiments.py`, and their time limits in seconds in a run of 10 minutes."""

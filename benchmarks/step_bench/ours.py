@@ -47,11 +47,7 @@ class Path:
 
 
 class Whole:
-    """The whole step, built as in a job: placed tables, routed batches, `TrainStep`.
-
-    On a GPU a thread makes routes ahead, as in a job. On a CPU the step makes them itself, because
-    the thread would use a core that the peers do not use.
-    """
+    """The whole step, built as in a job: placed tables, routed batches, `TrainStep`."""
 
     def __init__(self, setup: Setup, rows: Rows, rank: int):
         import torch
@@ -163,7 +159,6 @@ def job_spec(setup: Setup) -> Any:
                 "optimizer": {"kind": setup.kind, "lr": LR},
                 "precision": setup.precision,
                 "cuda_graph": setup.graph,
-                "route_ahead": 2 if setup.cuda else 0,
             },
             # The tables fit, because the benchmark has chosen their size. Memory that other
             # processes use must not change their placement.

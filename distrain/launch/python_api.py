@@ -23,6 +23,7 @@ from distrain.launch.reporting import LoggedProgress, Progress
 from distrain.launch.resuming import find_run
 from distrain.launch.run import CallbackFailed, RunRequest, train
 from distrain.runs.attempts import read_records
+from distrain.runs.report.outcome import error_of_score
 from distrain.runs.run_file import check_new_run, read_run_and_spec, read_summary
 from distrain.runs.summary import Summary
 from distrain.storage.urls import url_of
@@ -115,7 +116,10 @@ class Run:
         targets = with_own_name(summary.targets, own_name(RunPaths(self.run_dir).model))
         if summary.auc is None and (of_targets := main_metrics(targets)):
             score = " ".join(of_targets[0])
-        scores = f", {score} on {summary.scored_on}" if summary.scored_on else ""
+        error = error_of_score(summary.to_json())
+        score += f" ± {error[1]:.2g}" if error else ""
+        rows = {"valid": "validation", "train": "training"}.get(summary.scored_on or "")
+        scores = f", {score} on {count(summary.scored_rows)} {rows} rows" if rows else ""
         return f"<Run {self.run_dir}: {summary.state}, {count(summary.steps)} steps{scores}>"
 
     @property
@@ -238,7 +242,9 @@ class Run:
         return found if found.ndim == 2 else np.column_stack([1 - found, found])
 
     def importance(self, rows: Any, *, seed: int = 0) -> "Importance":
-        """Measure, for each column, how much the first target's metric worsens if it is shuffled.
+        """Measure how much the first target's metric worsens if a column is shuffled, by column.
+
+        These are columns of the raw rows; all features made of a column are shuffled together.
 
         Args:
             rows: Labelled rows, as for `evaluate`. Its errors are raised here, too.
@@ -311,11 +317,22 @@ def load(run_dir: str | Path, model_fn: MakeModel | None = None) -> Run:
 
 
 def _with_suggestions(function: Callable[P, Value]) -> Callable[P, Value]:
-    """Make the TypeError for an unknown argument name the argument, or field, that is meant."""
+    """Make errors about unknown and unnamed arguments name the argument, or field, that is meant.
+
+    The first is a `TypeError`. Labels beside the rows, as for scikit-learn, are an `InputError`.
+    """
     known = inspect.signature(function).parameters
 
     @functools.wraps(function)
     def call(*arguments: P.args, **named: P.kwargs) -> Value:
+        if len(arguments) > 1:
+            column = getattr(arguments[1], "name", None)
+            column = column if isinstance(column, str) else "y"
+            raise InputError(
+                f"{function.__name__}() takes one table, which has the labels as a column: target=",
+                hint=f'Write fit(X.assign({column}=y), target="{column}"). The estimators of '
+                "distrain.sklearn have fit(X, y).",
+            )
         for name in (one for one in named if one not in known):
             field, other = spec_field(name), ARGUMENTS_OF_OTHER_TOOLS.get(name)
             meant = f"{other}=" if other in known else field and f'overrides={{"{field}": ...}}'
@@ -367,10 +384,10 @@ def fit(
             file; a job without a name is named after `run_dir`. `None` with `resume`.
         target: The column to predict, or several.
         task: `"binary"`, `"regression"` or `"multiclass"`; `None` decides by the target's values.
-        valid: The table's validation rows: a share such as 0.1, chosen as for `None`; a number of
-            last rows; a section `split` of a features document, such as `{"by": "hash", "column":
-            "user", "share": 0.1}`; another table; `False` for none. `None` uses about a tenth, the
-            latest rows if there are times.
+        valid: The table's validation rows: a share such as 0.1, drawn at random or, with `time`,
+            the latest; a number of last rows; a section `split` of a features document, such as
+            `{"by": "hash", "column": "user", "share": 0.1}`; another table; `False` for none.
+            `None` uses about a tenth, the latest rows if there are times.
         time: A time column that orders the table: the latest rows are used for validation.
         weight: The column of row weights; `None` to look for one by its name, `False` for none.
         model: The name of a model, or the section `model` of a job spec; `None` chooses a model

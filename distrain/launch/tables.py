@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 _PREPARING_THREADS = 2
 _MOST_NAMED = 8
 _KEEP_TIMES = (
-    "note: if the model is for rows of the same times, validate on rows by chance, which keeps "
-    "such columns: valid {by: hash, column: COLUMN, share: 0.1}, with a column of many values"
+    "note: if the model is for rows of the same times, validate on rows drawn at random, which "
+    "keeps such columns: valid=0.1, or --valid 0.1"
 )
 
 
@@ -295,8 +295,8 @@ def _features(
         return config, config.text, ()
     skips = request.max_bad is not None
     inferred = infer_features(files, request.choices, skip_bad_lines=skips)
-    for odd in inferred.odd:
-        say(f"warning: {odd.warning_text}")
+    for warning in inferred.warnings:
+        say(f"warning: {warning}")
     document, left_out = inferred.features.document, inferred.left_out
     omitted = [f"{name or 'the unnamed column'} ({why})" for name, why in left_out.items()]
     split = inferred.split_reason if request.valid_rows is None else "the rows given for it"

@@ -32,7 +32,7 @@ added. Dropped batches stay in the pool for reuse, so this memory is kept until 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 
 import numpy as np
 
@@ -171,31 +171,48 @@ def _memory_of_window(
 ) -> LoaderMemory:
     if decoded_row_bytes is None:
         decoded_row_bytes = _DECODED_CELL_BYTES * dataset.row_bytes // CELL_BYTES
-    read_rows, largest = dataset.slices.most_read, int(dataset.table.compact.group_rows.max())
-    bound = memory_bound(
-        len(dataset),
-        dataset.row_bytes,
-        options,
-        chunk_rows=largest_chunk_rows(dataset, options, reader),
-        group_rows=read_rows,
-        has_buckets=use_buckets(options, dataset.columns, reader),
-        streams_bytes=streams_bytes_of(
+    has_buckets = use_buckets(options, dataset.columns, reader)
+    # If large row groups are read in slices, chunks consist of slices.
+    chunk_rows = largest_chunk_rows(dataset, options, reader)
+    group_rows = dataset.slices.most_read
+    plan, row_bytes, threads = _plan_of(dataset, options), dataset.row_bytes, options.decode_threads
+    lanes = len(plan.lanes_of_rank(options.rank, options.num_ranks))
+    steps = open_steps(
+        plan, lanes, chunk_rows, options.loads_ahead, before=before, has_buckets=has_buckets
+    )
+    batches = steps + options.prefetch_batches + _CONSUMER_BATCHES
+    # The maximum rows of a step on a rank: lanes may differ by one row.
+    batch_rows = plan.rows_below(lanes, min(plan.global_batch_size, plan.num_rows))
+    block_bytes = row_bytes * (batch_rows + _SPARE_ROWS)
+    if options.pin_memory if pinned is None else pinned:
+        block_bytes = 1 << (row_bytes * batch_rows - 1).bit_length()  # as torch rounds it
+    chunks_dealt = 1 if options.shuffle == "full" and not has_buckets else threads
+    order_bytes = chunks_dealt * _ORDER_BYTES_PER_ROW * chunk_rows
+    buckets_bytes = 0
+    if has_buckets:
+        order_bytes = max(order_bytes, threads * _SCATTER_BYTES_PER_ROW * group_rows)
+        buckets_bytes = _bucket_bytes(plan, lanes, row_bytes, chunk_rows)
+    largest = int(dataset.table.compact.group_rows.max())
+    decoded_bytes = group_rows * decoded_row_bytes + compressed_group_bytes * group_rows // largest
+    decoded_bytes += tile_bytes(group_rows, row_bytes // CELL_BYTES)
+    selected = sum(len(some.bits) for some in dataset.table.compact.selections.values())
+    is_fetched = dataset.any_remote and not reader.on_gpu
+    return LoaderMemory(
+        batches=batches,
+        batch_rows=batch_rows,
+        blocks_bytes=batches * block_bytes,
+        decode_bytes=threads * decoded_bytes,
+        order_bytes=order_bytes,
+        schedule_bytes=_SCHEDULE_BYTES_PER_GROUP * len(dataset.slices) + selected,
+        streams_bytes=_streams_bytes(
             dataset, options, reader, decoded_row_bytes, compressed_group_bytes
         ),
-        pinned=options.pin_memory if pinned is None else pinned,
-        decoded_row_bytes=decoded_row_bytes,
-        compressed_group_bytes=compressed_group_bytes * read_rows // largest,
-        num_groups=len(dataset.slices),
-        before=before,
+        fetched_bytes=options.fetch.most_bytes if is_fetched else 0,
+        buckets_bytes=buckets_bytes,
     )
-    selected = sum(len(some.bits) for some in dataset.table.compact.selections.values())
-    bound = replace(bound, schedule_bytes=bound.schedule_bytes + selected)
-    if reader.on_gpu or not dataset.any_remote:
-        return bound
-    return replace(bound, fetched_bytes=options.fetch.most_bytes)
 
 
-def streams_bytes_of(
+def _streams_bytes(
     dataset: Dataset,
     options: LoaderOptions,
     reader: ReaderKind,
@@ -219,69 +236,6 @@ def streams_bytes_of(
         of_group += compressed_group_bytes  # fetched row groups are in memory, compressed
     waiting = (threads - 1) * decoded_row_bytes * int(sizes.max())
     return (groups + threads) * (of_group + waiting)
-
-
-def memory_bound(
-    num_rows: int,
-    row_bytes: int,
-    options: LoaderOptions,
-    *,
-    chunk_rows: int,
-    group_rows: int,
-    pinned: bool,
-    decoded_row_bytes: int,
-    compressed_group_bytes: int,
-    num_groups: int,
-    streams_bytes: int = 0,
-    has_buckets: bool = False,
-    before: int = 0,
-) -> LoaderMemory:
-    """Return the memory bound of a loader from the sizes of a table, without a dataset.
-
-    If large row groups are read in slices, chunks consist of slices.
-
-    Args:
-        row_bytes: Bytes of a row in a batch.
-        chunk_rows: Rows of the largest chunk.
-        group_rows: Rows of the largest row group or slice.
-        pinned: Whether blocks are page-locked.
-        decoded_row_bytes: Bytes of a row's flat columns in the files' types.
-        compressed_group_bytes: Compressed bytes of the largest row group; 0 leaves them out.
-        num_groups: The number of row groups and slices.
-        streams_bytes: The result of `streams_bytes_of`.
-        has_buckets: Whether a full shuffle writes the rows to buckets.
-        before: The result of `steps_before`.
-    """
-    plan = EpochPlan(num_rows, options.lanes, options.global_batch_size, options.drop_last)
-    lanes = len(plan.lanes_of_rank(options.rank, options.num_ranks))
-    threads = options.decode_threads
-    steps = open_steps(
-        plan, lanes, chunk_rows, options.loads_ahead, before=before, has_buckets=has_buckets
-    )
-    batches = steps + options.prefetch_batches + _CONSUMER_BATCHES
-    # The maximum rows of a step on a rank: lanes may differ by one row.
-    batch_rows = plan.rows_below(lanes, min(plan.global_batch_size, plan.num_rows))
-    block_bytes = row_bytes * (batch_rows + _SPARE_ROWS)
-    if pinned:
-        block_bytes = 1 << (row_bytes * batch_rows - 1).bit_length()  # as torch rounds it
-    chunks_dealt = 1 if options.shuffle == "full" and not has_buckets else threads
-    order_bytes = chunks_dealt * _ORDER_BYTES_PER_ROW * chunk_rows
-    buckets_bytes = 0
-    if has_buckets:
-        order_bytes = max(order_bytes, threads * _SCATTER_BYTES_PER_ROW * group_rows)
-        buckets_bytes = _bucket_bytes(plan, lanes, row_bytes, chunk_rows)
-    decoded_bytes = group_rows * decoded_row_bytes + compressed_group_bytes
-    decoded_bytes += tile_bytes(group_rows, row_bytes // CELL_BYTES)
-    return LoaderMemory(
-        batches=batches,
-        batch_rows=batch_rows,
-        blocks_bytes=batches * block_bytes,
-        decode_bytes=threads * decoded_bytes,
-        order_bytes=order_bytes,
-        schedule_bytes=_SCHEDULE_BYTES_PER_GROUP * num_groups,
-        streams_bytes=streams_bytes,
-        buckets_bytes=buckets_bytes,
-    )
 
 
 def _bucket_bytes(plan: EpochPlan, lanes: int, row_bytes: int, bucket_rows: int) -> int:
@@ -343,8 +297,13 @@ def open_steps(
 ) -> int:
     """Return the number of steps whose batches may be open at a time on a rank with `lanes` lanes.
 
-    `loads_ahead` is as in `LoaderOptions`, the other arguments are as for `memory_bound`; see the
-    module's docstring for the formula.
+    See the module's docstring for the formula.
+
+    Args:
+        chunk_rows: Rows of the largest chunk.
+        loads_ahead: As in `LoaderOptions`.
+        before: The result of `steps_before`.
+        has_buckets: Whether a full shuffle writes the rows to buckets.
 
     >>> plan = EpochPlan(num_rows=1_000_000, lanes=24, global_batch_size=65_536)
     >>> open_steps(plan, lanes=24, chunk_rows=4_096, loads_ahead=12)

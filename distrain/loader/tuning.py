@@ -1,4 +1,4 @@
-"""Gives advice, from footers, how to change a table or a loader's options for faster reading."""
+"""Gives advice, from footers, how to change a table for faster reading."""
 
 from __future__ import annotations
 
@@ -10,15 +10,10 @@ from typing import NamedTuple
 
 import pyarrow.parquet as pq
 
-from distrain.formatting import byte_size
-from distrain.loader.bucketing.first_pass import use_buckets
 from distrain.loader.dataset import Dataset
-from distrain.loader.memory import largest_chunk_rows, memory_bound, streams_bytes_of
-from distrain.loader.options import LoaderOptions
 from distrain.loader.partition.scanning import read_files
 from distrain.loader.partition.statistics import codec_and_bytes, read_chunks
 from distrain.loader.partition.wanted_columns import column_of_leaf
-from distrain.loader.reading.reader import ANY_TABLE
 from distrain.storage.inputs import open_input
 
 _BYTES_OF_TYPE = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4}
@@ -91,77 +86,13 @@ def _file_summary(file: str, flat: set[str], lists: set[str]) -> _FileSummary:
     return _FileSummary(group_bytes, row_bytes, codecs)
 
 
-def tuning_advice(
-    dataset: Dataset,
-    options: LoaderOptions,
-    footers: FooterSummary,
-    *,
-    memory_budget_bytes: int,
-    pinned: bool = False,
-) -> list[str]:
-    """Return advice for faster reading within `memory_budget_bytes` a rank: a text per problem.
+def reading_advice(footers: FooterSummary, lanes: int) -> list[str]:
+    """Return advice how to change files for faster reading: a text per problem, or none.
 
-    `pinned` is whether batches use page-locked memory. The list is empty if nothing should change.
+    `lanes` is the job's number of lanes.
     """
-    advice_or_none = [
-        _about_memory(dataset, options, footers, memory_budget_bytes, pinned),
-        _about_small_groups(footers, options.lanes),
-        _about_codecs(footers),
-    ]
+    advice_or_none = [_about_small_groups(footers, lanes), _about_codecs(footers)]
     return [advice for advice in advice_or_none if advice]
-
-
-def _about_memory(
-    dataset: Dataset, options: LoaderOptions, footers: FooterSummary, budget: int, pinned: bool
-) -> str | None:
-    def bytes_with(
-        chunk_rows: int, group_rows: int, options: LoaderOptions = options, streams: int = 0
-    ) -> int:
-        return memory_bound(
-            len(dataset),
-            dataset.row_bytes,
-            options,
-            chunk_rows=chunk_rows,
-            group_rows=group_rows,
-            pinned=pinned,
-            decoded_row_bytes=footers.decoded_row_bytes,
-            compressed_group_bytes=footers.largest_group_bytes * group_rows // largest_group,
-            num_groups=-(-len(dataset) // group_rows),
-            streams_bytes=streams,
-            has_buckets=use_buckets(options, dataset.columns, ANY_TABLE),
-        ).total_bytes
-
-    def bytes_as_written(options: LoaderOptions) -> int:
-        streams = streams_bytes_of(
-            dataset, options, ANY_TABLE, footers.decoded_row_bytes, footers.largest_group_bytes
-        )
-        return bytes_with(largest_chunk_rows(dataset, options), read_rows, options, streams)
-
-    largest_group = max(footers.group_rows)
-    read_rows = int(dataset.slices.rows.max())
-    now = bytes_as_written(options)
-    if now <= budget:
-        return None
-    problem = f"a rank's loader may need {byte_size(now)}, but the budget is {byte_size(budget)}"
-    if options.shuffle == "full":
-        return f"{problem}: use more ranks, or data.shuffle: chunk with more data.parts_per_chunk"
-    for parts in range(options.parts_per_chunk - 1, 0, -1):
-        fewer = options.model_copy(update={"parts_per_chunk": parts})
-        if bytes_as_written(fewer) <= budget:
-            return f"{problem}: data.parts_per_chunk: {parts} fits"
-    parts = options.parts_per_chunk if options.shuffle == "chunk" else 1
-    rows = _GOOD_GROUP_ROWS
-    while rows >= _SMALL_GROUP_ROWS:
-        if rows < largest_group and bytes_with(rows * parts, rows) <= budget:
-            return (
-                f"{problem}; row groups of {rows:,} rows fit (--row-group-rows {rows} of "
-                "`distrain prep`)"
-            )
-        rows //= 2
-    return (
-        f"{problem}: use more ranks, a smaller train.global_batch_size, fewer "
-        "data.prefetch_batches or a smaller data.part_size"
-    )
 
 
 def _about_small_groups(footers: FooterSummary, lanes: int) -> str | None:

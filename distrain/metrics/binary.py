@@ -174,8 +174,9 @@ class BinaryMetrics:
                 metrics.begin_weights()
             add_packed(metrics.negatives, [document["negatives"] for document in documents])
             add_packed(metrics.positives, [document["positives"] for document in documents])
-            for document in documents:
-                metrics.sums += [float(document[name]) for name in cls.SUMS]
+            sums = [[float(document[name]) for name in cls.SUMS] for document in documents]
+            if sums:  # `accumulate` adds in order, `sum` need not
+                metrics.sums += np.add.accumulate(sums)[-1]
             if metrics.counted is not None:
                 both = [d.get("counted") or cls.from_json(d)._counted() for d in documents]
                 metrics.counted = sum(int(rows) for rows, _ in both), sum(int(p) for _, p in both)

@@ -18,8 +18,7 @@ class ExchangeStats:
         updated: Rows that this rank updated, counted step by step.
         sent_bytes: Bytes from this rank to others for the tables: ids, rows, and sums of gradients,
             without the gradients of the dense layers.
-        route_s: Seconds of computing routes, including waits for other ranks. With
-            `train.route_ahead` this overlaps with the steps.
+        route_s: Seconds of computing routes, including waits for other ranks.
     """
 
     steps: int = 0

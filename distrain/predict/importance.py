@@ -25,9 +25,11 @@ class Importance:
 
     Attributes:
         metric: The name of a metric of the first target, such as `auc`.
-        loss: The deterioration by column, above 0 if the metric is worse, NaN if the metric is
-            undefined. The list columns of one event sequence (such as items and their times) are
-            shuffled together. They have one entry, under the event's name.
+        loss: The deterioration by column of the raw rows, above 0 if the metric is worse, NaN if
+            the metric is undefined. All features of a column are shuffled together; a feature of
+            several columns (a cross) is shuffled with each of them. The list columns of one event
+            sequence (such as items and their times) are shuffled together. They have one entry,
+            under the event's name.
     """
 
     metric: str
@@ -37,20 +39,23 @@ class Importance:
 def column_importance(
     scorer: ScorerInProcess,
     report: BinaryReport,
+    sources: Mapping[str, Sequence[str]],
     seed: int = 0,
     max_auc_bound: float = MAX_AUC_BOUND,
     on_progress: OnProgress | None = None,
 ) -> Importance:
-    """Return the permutation importance of each column, or of all lists of one event together.
+    """Return the permutation importance of each raw column, or of all lists of one event together.
 
     See Breiman 2001, "Random Forests", section 10.
 
-    A column's values are shuffled within each batch of rows; all other columns are unchanged. The
-    metric is that of the first target: `auc`, `rmse` or `accuracy`, by its kind. For each entry all
-    rows are scored once, or twice if the AUC's bound exceeds `max_auc_bound`.
+    The values of a column's features are shuffled within each batch of rows; all other columns are
+    unchanged. The metric is that of the first target: `auc`, `rmse` or `accuracy`, by its kind. For
+    each entry all rows are scored once, or twice if the AUC's bound exceeds `max_auc_bound`.
 
     Args:
         report: The metrics of the same rows, unshuffled.
+        sources: The raw columns of each feature, as from `sources_of`; a feature without an entry
+            is a column of its own.
         seed: The seed of the shuffles.
         max_auc_bound: As in `evaluate_saved`.
         on_progress: As in `evaluate_saved`.
@@ -60,7 +65,7 @@ def column_importance(
     metric = JUDGING_METRICS[target.kind][0]
     own, sign = _value(report, target, metric), 1 if metric in MORE_IS_BETTER else -1
     loss = {}
-    for name, columns in _units(saved).items():
+    for name, columns in _units(saved, sources).items():
         shuffled = replace(saved, model=_Shuffled(saved.model, columns, seed))
         report_shuffled = evaluate_saved(
             replace(scorer, saved=shuffled), max_auc_bound, on_progress
@@ -75,17 +80,20 @@ def _value(report: BinaryReport, target: Target, metric: str) -> float:
     return float("nan") if value is None else float(value)
 
 
-def _units(saved: SavedModel) -> dict[str, list[str]]:
-    """Return the columns to shuffle together, by name: a flat column, or the lists of an event.
+def _units(saved: SavedModel, sources: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Return the features to shuffle together, by raw column, or by the event of several lists.
 
     Lists that describe the same events (such as items and their times) have equal lengths in each
     row, so they are shuffled together.
     """
-    inputs, units = saved.model.inputs, dict[str, list[str]]()
-    for name in (*inputs.categorical_names, *inputs.continuous_names):
-        units[name] = [name]
+    inputs, events, units = saved.model.inputs, dict[str, list[str]](), dict[str, list[str]]()
     for name in (*inputs.list_names, *inputs.number_names):
-        units.setdefault(saved.schema[name].event, []).append(name)
+        events.setdefault(saved.schema[name].event, []).append(name)
+    flat = {name: [name] for name in (*inputs.categorical_names, *inputs.continuous_names)}
+    for name, features in (*flat.items(), *events.items()):
+        of_one = sources.get(features[0], (name,)) if len(features) == 1 else (name,)
+        for column in of_one:
+            units.setdefault(column, []).extend(features)
     return units
 
 

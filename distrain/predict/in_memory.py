@@ -32,6 +32,7 @@ from distrain.predict.raw_rows import (
     columns_of_classes,
     has_trained_on,
     rows_for_model,
+    sources_of,
     table_is_raw,
     workflow_for,
 )
@@ -133,7 +134,8 @@ def importance_of_rows(model_dir: Path | str, rows: Any, seed: int) -> Importanc
     `rows` are labelled, and as in `score_rows`, whose errors are raised here, too.
     """
     with _labelled(model_dir, rows, RawOptions()) as scorer:
-        return column_importance(scorer, evaluate_saved(scorer), seed)
+        sources = sources_of(model_dir, scorer.saved)
+        return column_importance(scorer, evaluate_saved(scorer), sources, seed)
 
 
 @contextmanager

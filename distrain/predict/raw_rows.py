@@ -285,6 +285,13 @@ def features_of(model_dir: str | Path, saved: SavedModel) -> FeatureConfig | Non
     return None
 
 
+def sources_of(model_dir: str | Path, saved: SavedModel) -> dict[str, tuple[str, ...]]:
+    """Return the raw columns of each feature, by the feature's name; empty if they are unknown."""
+    features = features_of(model_dir, saved)
+    columns = {} if features is None else features.document.columns
+    return {name: column.sources(name) for name, column in columns.items()}
+
+
 def values_of_classes(features: FeatureConfig | None, target: Target) -> Sequence[Any] | None:
     """Return the values of a target's classes, in order; `None` if only their numbers are known.
 

@@ -8,10 +8,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from distrain.errors import DataError, InputError
+from distrain.prep.steps import bucket_of
 from distrain.schema.criteo import LABEL
 from distrain.storage.inputs import open_input
 from distrain.storage.os_errors import reading_hint
@@ -22,7 +24,7 @@ from distrain.storage.urls import is_remote
 
 @dataclass(frozen=True)
 class Part:
-    """Consecutive rows of one parquet or staging file, which one task handles."""
+    """Consecutive rows of one parquet or staging file, or some of them, for one task."""
 
     path: str  # an input file of parquet, or a staging file (Arrow)
     row_groups: tuple[int, ...]  # consecutive row groups of the file; `(0,)` for a staging file
@@ -34,6 +36,36 @@ class Part:
     # for a staging file: the number of rows of the input file, including bad rows, before its first
     # row, from which its `ROW_NUMBER` counts
     rows_before: int = 0
+    drawn: Drawn | None = None  # which of these rows belong to the part; `None`: all
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Rows drawn at random, or the other rows: a row's place among all rows decides.
+
+    So the draw does not depend on how rows are divided into parts, files and tasks.
+    """
+
+    first: int  # the place of the part's first row among all rows
+    num_rows: int  # the number of rows to draw from
+    below: int  # rows whose hash is below this number are drawn
+    is_other: bool = False  # whether the part has the other rows
+
+    @property
+    def mask(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Which rows belong to the part, `[num_rows]`."""
+        is_drawn = _hashes(self.first, self.num_rows) < self.below
+        mask: np.ndarray[Any, np.dtype[np.bool_]] = is_drawn != self.is_other
+        return mask
+
+
+_HASHES = 1 << 40
+_MOST_COUNTED = 1 << 20  # of more rows, the number drawn differs from the share by less than 0.1 %
+
+
+def _hashes(first: int, num_rows: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    places = np.arange(first, first + num_rows)
+    return bucket_of(places, _HASHES)  # type: ignore[no-any-return]
 
 
 ROW_NUMBER = "row_number"
@@ -85,6 +117,28 @@ def split_parts(parts: Sequence[Part], num_first: int) -> tuple[list[Part], list
     return first, rest
 
 
+def drawn_parts(parts: Sequence[Part], share: float) -> tuple[list[Part], list[Part]]:
+    """Return parts of the rows that are not drawn, and of a `share` of the rows, drawn at random.
+
+    Of up to a million rows, at least one is drawn, and the share is exact; of more rows it is
+    approximate. The draw is the same each time.
+    """
+    rows, below = sum(part.num_rows for part in parts), int(share * _HASHES)
+    if 1 < rows <= _MOST_COUNTED:
+        count = min(max(1, round(rows * share)), rows - 1)
+        below = int(np.partition(_hashes(0, rows), count)[count])
+    others: list[Part] = []
+    drawn: list[Part] = []
+    first = 0
+    for part in parts:
+        for is_other, found in ((True, others), (False, drawn)):
+            of_part = Drawn(first, part.num_rows, below, is_other)
+            if count := int(of_part.mask.sum()):
+                found.append(replace(part, num_rows=count, drawn=of_part))
+        first += part.num_rows
+    return others, drawn
+
+
 def parts_of_row_groups(path: str, rows: Sequence[int], part_rows: int) -> list[Part]:
     """Return the parts of a parquet file, whose row groups have the given numbers of rows.
 
@@ -113,6 +167,9 @@ def read_part(part: Part, columns: Sequence[str]) -> pa.Table:
     else:
         with readable_parquet(part.path, {"row groups": _span(part.row_groups)}) as file:
             table = file.read_row_groups(list(part.row_groups), list(columns), use_threads=False)
+    if part.drawn is not None:
+        rows = table.slice(part.skip_rows, part.drawn.num_rows)
+        return rows.filter(pa.array(part.drawn.mask)).select(list(columns))
     return table.slice(part.skip_rows, part.num_rows).select(list(columns))
 
 

@@ -29,12 +29,13 @@ from distrain.jobs.spec.paths import absolute
 from distrain.prep.column_group import INTEGERS, LISTS_OF, NUMBERS, TEXTS
 from distrain.prep.counting.vocabularies import VocabularyReport
 from distrain.prep.features.config import FEATURES_FILE, FeatureConfig
+from distrain.prep.features.document import RandomSplit
 from distrain.prep.fitting import fit_as_asked
 from distrain.prep.histories.making import check_log, make_histories
 from distrain.prep.lookups.index import forget_run, make_lookups
 from distrain.prep.memory import MemoryPlan, plan_memory
 from distrain.prep.operators.value_table import SavedTable
-from distrain.prep.parts import Part, split_parts
+from distrain.prep.parts import Part, drawn_parts, split_parts
 from distrain.prep.progress import PhaseCounter, ProgressCallback
 from distrain.prep.reading import (
     ReadInputs,
@@ -246,7 +247,10 @@ class _Run:
         rows = sum(part.num_rows for part in read.parts)
         if read.valid_parts:
             return list(read.parts), list(read.valid_parts)
-        if valid_paths:
+        split = self._features.document.split
+        if isinstance(split, RandomSplit):
+            train, valid = drawn_parts(read.parts, split.share)
+        elif valid_paths:
             train = [part for part in read.parts if part.source not in valid_paths]
             valid = [part for part in read.parts if part.source in valid_paths]
         else:

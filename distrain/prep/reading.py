@@ -26,7 +26,7 @@ import pyarrow as pa
 from distrain.errors import DataError, InputError
 from distrain.prep.bad_lines import BadLineTally
 from distrain.prep.features.config import FEATURES_FILE, FeatureConfig
-from distrain.prep.features.document import HashSplit
+from distrain.prep.features.document import HashSplit, RandomSplit
 from distrain.prep.features.file_checks import looked_at, same_in_all, table_file_of
 from distrain.prep.features.inference.infer import rows_of
 from distrain.prep.features.joins import side_tables
@@ -335,7 +335,8 @@ def _check_hashes(features: FeatureConfig, hashes: frozenset[int]) -> None:
 def _check_split(read: ReadInputs, features: FeatureConfig) -> None:
     """Raise a `DataError` if a split by values leaves no training or no validation rows."""
     split = features.document.split
-    if split is None or bool(read.parts) == bool(read.valid_parts):
+    is_drawn = isinstance(split, RandomSplit)  # after all rows were counted
+    if split is None or is_drawn or bool(read.parts) == bool(read.valid_parts):
         return
     wanted = "validation" if read.parts else "training"
     num_rows = _num_rows(read.all_parts)

@@ -262,11 +262,6 @@ def check_writable(folder: str | Path) -> None:
         _write_probe(folder)
 
 
-def nearest_existing(path: Path) -> Path:
-    """Return `path` if it exists, and otherwise its nearest parent that does."""
-    return next(place for place in (path, *path.parents) if place.exists())
-
-
 def check_place(folder: str | Path) -> None:
     """Raise an `OutputError` if `folder` could not be created or written; leaves nothing behind."""
     folder = Path(folder).absolute()

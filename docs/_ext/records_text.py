@@ -44,13 +44,12 @@ _COMMON = {
     "train_loss": "Mean log loss of the training rows.",
 }
 _PHASE_WORDS = {
-    "data_wait": "waiting for the next batch: for the loader, or for the batch's route, which a "
-    "thread computes in advance",
+    "data_wait": "waiting for the loader's next batch",
     "copy": "moving a batch to the device",
     "forward_backward": "embedding lookup, model, loss and gradients; with several ranks also the "
     "all-reduce of the dense gradients, and the wait for slower ranks",
     "exchange": "fetching embedding rows from other ranks; the part of the exchange of gradients "
-    "that the step waits for; finding out which rows a batch needs, unless that is done in advance",
+    "that the step waits for; finding out which rows a batch needs",
     "optimizer": "updating dense parameters and the embedding rows of the batch",
     "evaluate": "validation",
     "checkpoint": "the pause of training for a checkpoint: agreeing with the other ranks on the "

@@ -43,7 +43,7 @@ def test_the_plan_tells_what_the_footers_and_the_spec_say(job):
     of_eight = json.loads(planned(job, "--json", "--ranks", "8"))["share"]
     assert (of_eight["num_ranks"], of_eight["lanes"]) == (8, 3)
     options = ("--set", "data.parts_per_chunk=3", "--set", "train.max_steps=7")
-    plan = json.loads(planned(job, "--json", *options, "--memory-budget", "100kB").splitlines()[0])
+    plan = json.loads(planned(job, "--json", *options).splitlines()[0])
     assert (plan["chunk_rows"], plan["steps"]) == (3000, 7)
     with pytest.raises(SpecError):
         planned(job, "--set", "embeddings.memory_gib=0.00001")

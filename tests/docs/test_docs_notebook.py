@@ -56,7 +56,8 @@ def test_training_shows_a_bar_and_a_chart_and_a_short_run(notebook):
     assert "<progress value=" in shown["text/html"]
     assert "data:image/svg+xml" in shown["text/html"]
     assert re.fullmatch(
-        r"<Run runs/first: succeeded, 48 steps, AUC 0\.\d+ on valid>", run["text/plain"]
+        r"<Run runs/first: succeeded, 48 steps, AUC 0\.\d+ ± 0\.\d+ on \d+ validation rows>",
+        run["text/plain"],
     )
 
 

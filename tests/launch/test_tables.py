@@ -209,6 +209,18 @@ def test_processes_that_prepare_the_same_rows_wait_for_one_and_take_over_from_a_
     assert {path.name for path in (tmp_path / "kept").iterdir()} == {Path(ends[0][1]).parent.name}
 
 
+@pytest.mark.parametrize("of", [lambda y: y, lambda y: y.to_numpy(), lambda y: y.tolist()])
+def test_labels_beside_the_rows_are_an_error_whose_advice_works(table, tmp_path, of):
+    labels = table["bought"]
+    with pytest.raises(InputError, match="target=") as caught:
+        distrain.fit(table.drop(columns="bought"), of(labels))
+    advice = re.search(r"fit(\(X.*?\))\.", caught.value.hint)[1].removesuffix(")")
+    rest = f"{advice}, run_dir=run_dir, overrides=FEW)"
+    names = {"X": table.drop(columns="bought"), "y": of(labels), "FEW": FEW}
+    run = eval(f"fit{rest}", names | {"fit": distrain.fit, "run_dir": tmp_path / "run"})
+    assert [*run.classes] == sorted(labels.unique())
+
+
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("form", ["frame", "csv"])
 @pytest.mark.parametrize("first", [2**53, 10**18])
@@ -644,7 +656,7 @@ def test_columns_that_are_left_out_are_told_with_the_reason(tmp_path):
     text = "\n".join(job_of_table(request, print).decisions)
     assert f"month ({MEASURES_TIME})" in text
     assert "same (" in text
-    assert "by: hash" in text
+    assert "--valid 0.1" in text
 
 
 def test_no_validation_may_be_said_with_a_truth_value_of_numpy():

@@ -9,13 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distrain.loader import Dataset, Loader
-from distrain.loader.filling.batch_memory import tile_bytes
-from distrain.loader.options import LoaderOptions
-from distrain.loader.tuning import FooterSummary, footer_summary, tuning_advice
+from distrain.loader import Dataset
+from distrain.loader.tuning import footer_summary, reading_advice
 from distrain.schema import ColumnSchema, Schema, Tags
-
-TILES_BYTES = 2 * tile_bytes(8_192, 4)  # of two threads
 
 SCHEMA = Schema(
     (
@@ -70,42 +66,16 @@ def dataset(tmp_path: Path) -> Dataset:
     return Dataset(tmp_path, Schema(SCHEMA.columns[:4]))
 
 
-def advised(
-    dataset: Dataset, budget: int = 10**9, footers: FooterSummary | None = None, **options: Any
-) -> list[str]:
-    made = Loader(
-        dataset, **{"lanes": 2, "batch_size": 1000, "decode_threads": 2, **options}
-    ).options
-    assert isinstance(made, LoaderOptions)
-    return tuning_advice(
-        dataset, made, footers or footer_summary(dataset), memory_budget_bytes=budget
-    )
-
-
-def test_what_fits_the_budget_is_told(dataset: Dataset) -> None:
-    (advice,) = advised(dataset, budget=2_000_000 + TILES_BYTES)
-    assert "row groups of 8,192 rows fit (--row-group-rows 8192" in advice
-    (advice,) = advised(dataset, budget=5_000_000 + TILES_BYTES, parts_per_chunk=4)
-    assert advice.endswith("data.parts_per_chunk: 1 fits")
-    (advice,) = advised(dataset, budget=1000, shuffle="full")
-    assert "use more ranks, or data.shuffle: chunk" in advice
-    (advice,) = advised(dataset, budget=1000)
-    assert "a smaller train.global_batch_size" in advice
-
-
-def test_row_groups_as_advised_do_fit_the_budget(dataset: Dataset, tmp_path: Path) -> None:
-    assert advised(dataset, budget=2_000_000 + TILES_BYTES)
-    write(tmp_path / "a.parquet", 200_000, 8192, "snappy", np.int32)
-    again = Dataset(tmp_path, dataset.schema)
-    assert advised(again, budget=2_000_000 + TILES_BYTES) == []
+def test_good_files_need_no_advice(dataset: Dataset) -> None:
+    assert reading_advice(footer_summary(dataset), 2) == []
 
 
 def test_files_that_decode_slowly_are_told(dataset: Dataset) -> None:
     footers = footer_summary(dataset)
     small = dataclasses.replace(footers, group_rows=(1000,) * 200)
-    (advice,) = advised(dataset, footers=small)
+    (advice,) = reading_advice(small, 2)
     assert "row groups of about 1,000 rows" in advice
     assert "--row-group-rows 65536" in advice
     slow = {"GZIP": footers.compressed_bytes - 10, "SNAPPY": 10}
-    (advice,) = advised(dataset, footers=dataclasses.replace(footers, codec_bytes=slow))
+    (advice,) = reading_advice(dataclasses.replace(footers, codec_bytes=slow), 2)
     assert "100% of the bytes are compressed with GZIP" in advice

@@ -59,10 +59,11 @@ def infer(context: click.Context) -> None:
         left_out=inferred.left_out,
         reasons={"target": inferred.target_reason, **inferred.reasons},
         odd_values=[asdict(odd) for odd in inferred.odd],
+        revealing=inferred.revealing,
         bad_lines={"count": inferred.bad_lines.count, "by_kind": inferred.bad_lines.by_kind},
     )
-    for odd in inferred.odd:
-        print_warning(f"warning: {odd.warning_text}")
+    for warning in inferred.warnings:
+        print_warning(f"warning: {warning}")
     if inferred.has_many_bad:
         print_warning(f"warning: {inferred.bad_lines_text}")
     if out is None:

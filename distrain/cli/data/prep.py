@@ -56,7 +56,10 @@ _NOT_WITH_CONFIG = "{}; with --config, set it in the document"
     help="Prepare nothing: write a features document for --config from a sample of the rows.",
 )
 @click.option(
-    "--valid-fraction", type=float, help="Validate on this share of the rows, taken from the end."
+    "--valid-fraction",
+    type=float,
+    help="Validate on this share of the rows, taken from the end; with --infer drawn at random, or "
+    "with --time the latest.",
 )
 @click.option(
     "--valid-rows", type=COUNT, help="Validate on this number of rows, taken from the end."

@@ -236,7 +236,7 @@ def command(
             report = evaluate_saved(scorer, max_auc_bound, show)
             results = {name: value for name, value in asdict(report).items() if value != {}}
         if importance and isinstance(scorer, ScorerInProcess):
-            results["importance"] = _importance(scorer, report, seed, max_auc_bound, show)
+            results["importance"] = _importance(folder, scorer, report, seed, max_auc_bound, show)
         if group_column is not None:
             groups = evaluate_groups(scorer, group_column, show)
             results |= groups.to_json() | {"group": group}
@@ -289,6 +289,7 @@ def _retrieval_metrics(
 
 
 def _importance(
+    folder: Path | str,
     scorer: "ScorerInProcess",
     report: "BinaryReport",
     seed: int,
@@ -296,8 +297,11 @@ def _importance(
     show: Callable[[str, int, int], None],
 ) -> dict[str, Any]:
     from distrain.predict.importance import column_importance
+    from distrain.predict.raw_rows import sources_of
 
-    return asdict(column_importance(scorer, report, seed, max_auc_bound, show)) | {"seed": seed}
+    sources = sources_of(folder, scorer.saved)
+    found = column_importance(scorer, report, sources, seed, max_auc_bound, show)
+    return asdict(found) | {"seed": seed}
 
 
 def _warn_of_seen(

@@ -18,12 +18,6 @@ if TYPE_CHECKING:
 @click.argument("spec_file", metavar="SPEC.yaml", type=PATH)
 @overrides_option
 @click.option(
-    "--memory-budget",
-    default="1GB",
-    metavar="SIZE",
-    help="Memory of a rank's loader above which advice is given, like 600MB or 1.5GiB.",
-)
-@click.option(
     "--ranks",
     type=POSITIVE,
     metavar="N",
@@ -34,7 +28,6 @@ if TYPE_CHECKING:
 def command(
     spec_file: Path,
     overrides: tuple[str, ...],
-    memory_budget: str,
     ranks: int | None,
     scheduler: str | None,
 ) -> None:
@@ -62,7 +55,7 @@ def command(
     Examples:
       distrain plan job.yaml
       distrain plan job.yaml --set resources.num_ranks=8 --set data.parts_per_chunk=4
-      distrain plan job.yaml --memory-budget 600MB --json
+      distrain plan job.yaml --json
       distrain plan job.yaml --set embeddings.memory_gib=40
       distrain plan job.yaml --ranks 128 --set embeddings.memory_gib=60
     """
@@ -70,7 +63,7 @@ def command(
         overrides = (*overrides, f"resources.num_ranks={ranks}")
     print_remark("checking the job")  # before imports, which take seconds
     try:
-        plan, notes = _plan(spec_file, overrides, memory_budget, scheduler)
+        plan, notes = _plan(spec_file, overrides, scheduler)
     except DistrainError as error:
         print_json({"errors": [one.to_json() for one in error.parts or (error,)]})
         raise
@@ -82,7 +75,7 @@ def command(
 
 
 def _plan(
-    spec_file: Path, overrides: tuple[str, ...], memory_budget: str, scheduler: str | None
+    spec_file: Path, overrides: tuple[str, ...], scheduler: str | None
 ) -> "tuple[JobPlan, list[str]]":
     from distrain.jobs.spec.load import load_spec
     from distrain.jobs.spec.paths import with_absolute_paths
@@ -91,12 +84,11 @@ def _plan(
     spec = with_absolute_paths(load_spec(spec_file, overrides))
     checked = JobChecks(spec, scheduler=scheduler).run()
 
-    from distrain.loader.options import parse_bytes
     from distrain.train.control.rank_setup import choose_device
     from distrain.train.planning.plan import plan_job
 
     device = checked.device or choose_device(spec.resources)
-    plan = plan_job(checked.spec, checked.inputs, device, parse_bytes(memory_budget))
+    plan = plan_job(checked.spec, checked.inputs, device)
     return plan, checked.notes
 
 

@@ -238,7 +238,7 @@ class TrainSpec(Section):
 
     may_differ = (
         *("early_stopping", "init_from", "init_state", "init_strict", "log_every_steps"),
-        *("log_every_s", "route_ahead", "audit", "cuda_graph"),
+        *("log_every_s", "audit", "cuda_graph"),
     )
 
     global_batch_size: _PositiveOrAuto = Field(
@@ -342,14 +342,6 @@ class TrainSpec(Section):
         "Host-cached tables and list columns prevent it. `auto`: record if nothing prevents it "
         "and the model is not your own function.",
     )
-    route_ahead: Whole = Field(
-        1,
-        ge=0,
-        le=16,
-        description="The number of batches for which a thread determines the embedding rows and "
-        "their owner ranks in advance; 0: the training thread does it. Results are the same. "
-        "Recorded steps ignore it.",
-    )
     seed: Whole = Field(
         0, ge=0, lt=2**63, description="The seed of the initial weights and of the row order."
     )
@@ -419,9 +411,11 @@ class TrainSpec(Section):
     @classmethod
     def _without_unset(cls, values: Any) -> Any:
         # `JobSpec` chooses unset lanes, since only it has the number of ranks. Specs of version
-        # 0.2.0 have the option `compile`, which is ignored.
+        # 0.2.0 have the options `compile` and `route_ahead`, which are ignored.
         if isinstance(values, Mapping):
-            unset = {"compile"} if values.get("lanes") != "auto" else {"compile", "lanes"}
+            unset = {"compile", "route_ahead"} | (
+                {"lanes"} if values.get("lanes") == "auto" else set()
+            )
             return {key: it for key, it in values.items() if key not in unset}
         return values
 

@@ -67,13 +67,6 @@ class Channel:
             self._room.put(None)
         return item
 
-    def take_last(self) -> Item:
-        """Return the next item like `get`, but do not let the producer make another batch for it.
-
-        Call it for the last batch that is needed.
-        """
-        return End() if self._closed else self._items.get()
-
     def is_closed(self) -> bool:
         return self._closed
 

@@ -87,8 +87,6 @@ class EmbeddingCollection(nn.Module):
         groups: For each group, the positions of its columns in `columns`.
         sequences: The positions of the columns whose combiner is "sequence".
         weights: For each store, `[rows on this rank, dim]`.
-        route_peers: The ranks for `route`, initially `peers`. To route ahead in a thread, set peers
-            that have a process group of their own.
 
     >>> tables = EmbeddingCollection([TableColumn("a", 3, 2), TableColumn("b", 5, 2)])
     >>> [tuple(weight.shape) for weight in tables.weights]
@@ -117,7 +115,7 @@ class EmbeddingCollection(nn.Module):
         self.columns = tuple(columns)
         # the first column of each table, in the order of the columns
         self.tables = first_of_tables(self.columns)
-        self.peers = self.route_peers = peers or Peers()
+        self.peers = peers or Peers()
         # A table's value is its weight's value times this factor. So one number decays all rows.
         self.factor = 1.0
         self._memory = HostMemory()
@@ -166,9 +164,7 @@ class EmbeddingCollection(nn.Module):
         whole: Tensor = self.weights[number].data
         return whole[keys]
 
-    def route(
-        self, ids: Tensor, lists: Mapping[str, Ragged] | None = None, *, peers: Peers | None = None
-    ) -> Route:
+    def route(self, ids: Tensor, lists: Mapping[str, Ragged] | None = None) -> Route:
         """Determine the rows that a batch needs, their owners, and the other ranks that need them.
 
         A collective operation if ranks share the tables.
@@ -180,7 +176,6 @@ class EmbeddingCollection(nn.Module):
                 of another table.
             lists: The list columns by name. Columns that the collection does not have are ignored.
                 The ids must be in the same range.
-            peers: The process group for the ids; `None` for `route_peers`.
 
         Raises:
             ValueError: `ids` has another number of columns, or a list column is missing or has
@@ -193,7 +188,7 @@ class EmbeddingCollection(nn.Module):
             flat = [place[self.columns[i].name] for i in store.flat]
             own = by_column if flat == list(range(len(by_column))) else by_column[flat]
             own_lists = [_list_of(self.columns[i].name, lists, len(ids)) for i in store.lists]
-            routes.append(store.route(own.contiguous(), own_lists, peers or self.route_peers))
+            routes.append(store.route(own.contiguous(), own_lists, self.peers))
         traffic = sum(
             (
                 store.traffic(route, values_dtype(weight).itemsize)
@@ -335,8 +330,7 @@ class EmbeddingCollection(nn.Module):
         """
         if self._can_look_up and not torch.is_grad_enabled():
             return self._copied(ids)
-        # Routes computed ahead in a thread may be in flight among `route_peers`.
-        route = self.route(ids, lists, peers=self.peers)
+        route = self.route(ids, lists)
         return self.expand(route, self.fetch(route))
 
     @property

@@ -89,9 +89,7 @@ class Peers:
     """One of the ranks that share tables, and its communication. `Peers()` is a single rank.
 
     Each method except `wait_for_rows` is a collective operation: every rank calls it, in the same
-    order. `group` is the process group; `None` is the default group. If its backend moves host
-    memory only, like gloo, set `on_host`: `all_reduce_sum`, `gather_...` and `exchange_...`
-    methods, except `gather_rows_on_rank_0`, then copy a device's values through the host.
+    order.
 
     A single rank needs no process group, but cannot call `gather_rows_on_rank_0` and the
     `exchange_...` and `begin_...` methods.
@@ -99,13 +97,11 @@ class Peers:
 
     rank: int = 0
     num_ranks: int = 1
-    group: dist.ProcessGroup | None = None
-    on_host: bool = False
 
     @property
     def device(self) -> torch.device:
         """The device for exchanged tensors: this process's GPU for NCCL, otherwise the host."""
-        if self.num_ranks > 1 and dist.get_backend(self.group) == "nccl":
+        if self.num_ranks > 1 and dist.get_backend() == "nccl":
             return torch.device("cuda", torch.cuda.current_device())
         return torch.device("cpu")
 
@@ -155,7 +151,7 @@ class Peers:
         out = None
         if self.rank == 0:
             out = list(padded.new_empty(self.num_ranks, *padded.shape))
-        dist.gather(padded, out, group=self.group, group_dst=0)
+        dist.gather(padded, out, group_dst=0)
         if out is None:
             return None
         return [values[:length] for values, length in zip(out, lengths, strict=True)]
@@ -175,7 +171,7 @@ class Peers:
         """Begin an `exchange_rows`; `wait_for_rows` waits and returns its result."""
         received = rows.new_empty(sum(receive), *rows.shape[1:])
         sent = rows.contiguous()
-        work = begin_all_to_all(received, sent, receive, send, self.group)
+        work = begin_all_to_all(received, sent, receive, send, None)
         return PendingRows(received, sent, work)
 
     def begin_gather(self, rows: Tensor, most: int) -> "PendingRows":
@@ -188,7 +184,7 @@ class Peers:
         work = None
         if most:
             flat = received.view(-1)
-            work = all_gather_flat(flat, sent.view(-1), self.group, async_op=True)
+            work = all_gather_flat(flat, sent.view(-1), async_op=True)
         return PendingRows(received, sent, work)
 
     def wait_for_rows(self, arriving: "PendingRows") -> Tensor:
@@ -220,7 +216,7 @@ class Peers:
         if self.num_ranks == 1:
             return counts
         total = counts.clone()
-        dist.all_reduce(total, group=self.group)
+        dist.all_reduce(total)
         return total
 
     def all_reduce_max(self, numbers: Sequence[int]) -> list[int]:
@@ -228,16 +224,15 @@ class Peers:
         if self.num_ranks == 1:
             return list(numbers)
         largest = torch.tensor(numbers, dtype=torch.int64, device=self.device)
-        dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=self.group)
+        dist.all_reduce(largest, op=dist.ReduceOp.MAX)
         return [int(number) for number in largest.tolist()]
 
     def _all_gather(self, rows: Tensor) -> Tensor:
         if self.num_ranks == 1:
             return rows.unsqueeze(0)
-        sent = rows.cpu() if self.on_host else rows
-        out = sent.new_empty(self.num_ranks, *rows.shape)
-        all_gather_flat(out.view(-1), sent.reshape(-1), self.group)
-        return out.to(rows.device)
+        out = rows.new_empty(self.num_ranks, *rows.shape)
+        all_gather_flat(out.view(-1), rows.reshape(-1))
+        return out
 
     def _all_to_all(
         self,
@@ -246,33 +241,27 @@ class Peers:
         receive: list[int] | None = None,
         send: list[int] | None = None,
     ) -> None:
-        sent = rows.cpu() if self.on_host else rows
-        arrived = torch.empty_like(received, device="cpu") if self.on_host else received
         if receive is None or send is None:  # few bytes, so one operation is enough
-            dist.all_to_all_single(arrived, sent, group=self.group)
+            dist.all_to_all_single(received, rows)
         else:
-            all_to_all(arrived, sent, receive, send, self.group)
-        if self.on_host:
-            received.copy_(arrived)
+            all_to_all(received, rows, receive, send, None)
 
 
-def all_gather_flat(
-    out: Tensor, values: Tensor, group: dist.ProcessGroup | None, *, async_op: bool = False
-) -> PendingWork | None:
+def all_gather_flat(out: Tensor, values: Tensor, *, async_op: bool = False) -> PendingWork | None:
     """Gather `values`, `[n]`, of each rank into `out`, `[ranks * n]`, without a list of tensors.
 
     Collective. With `async_op`, returns the transfer, which the caller must wait for. Otherwise
     `out` is complete (on a GPU, for its current stream); ignore the result.
     """
-    on_gloo = values.device.type == "cpu" and _is_gloo(group)
-    if on_gloo and dist.get_world_size(group) == 2:
-        arrival = _begin(list(out.chunk(2)), [values, values], group)
+    on_gloo = values.device.type == "cpu" and _is_gloo(None)
+    if on_gloo and dist.get_world_size() == 2:
+        arrival = _begin(list(out.chunk(2)), [values, values], None)
         if not async_op:
             arrival.wait()
         return arrival
     # torch 2.13 renamed this function, and warns about the old name.
     gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-    work: PendingWork | None = gather(out, values, group=group, async_op=async_op)
+    work: PendingWork | None = gather(out, values, async_op=async_op)
     return work
 
 

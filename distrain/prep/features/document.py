@@ -81,6 +81,13 @@ class HashSplit(Section):
     )
 
 
+class RandomSplit(Section):
+    """A share of the rows, drawn at random, is for validation."""
+
+    by: Literal["random"] = Field(description="How the validation rows are selected.")
+    share: Real = Field(gt=0, lt=1, description="The share of the validation rows.")
+
+
 class ColumnSplit(Section):
     """The values of a column select the rows for validation."""
 
@@ -89,7 +96,7 @@ class ColumnSplit(Section):
     equals: Value = Field(description="The value of the validation rows.")
 
 
-Split = RowsSplit | FractionSplit | TimeSplit | HashSplit | ColumnSplit
+Split = RowsSplit | FractionSplit | TimeSplit | HashSplit | RandomSplit | ColumnSplit
 
 
 class FormatSpec(Section):

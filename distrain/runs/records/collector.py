@@ -12,6 +12,7 @@ from distrain.jobs.events import (
     CheckpointTrouble,
     EvaluationDone,
     Event,
+    Heartbeat,
     ModelSaved,
     RankFinished,
     RankStarted,
@@ -99,17 +100,19 @@ class Collector:
         reports of the same step from the same rank count once. The new records and notices are
         appended to `entries`.
         """
-        match event:
-            case RankStarted():
-                self._started[event.rank] = event
-            case TrainingStarted():
-                self._begin_training(event)
+        match event:  # the frequent kinds first: each `case` costs time
+            case Heartbeat():
+                pass
             case StepsDone():
                 if event.rank not in self._ends[event.step]:
                     self._ends[event.step].add(event.rank)
                     self._waiting[event.rank].append(event)
                 if len(self._ends[event.step]) == self.num_ranks:
                     self._merge_steps(self._reports_up_to(event.step))
+            case RankStarted():
+                self._started[event.rank] = event
+            case TrainingStarted():
+                self._begin_training(event)
             case EvaluationDone():
                 scored = event.step, event.window
                 self._evaluations[scored][event.rank] = event

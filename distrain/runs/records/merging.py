@@ -26,7 +26,8 @@ def stall_pct(seconds: Mapping[str, float]) -> float:
     >>> stall_pct({"data_wait": 1.0, "forward_backward": 3.0})
     25.0
     """
-    return phase_shares(seconds).get("data_wait", 0.0)
+    total_s = sum(seconds.values())
+    return 100.0 * seconds.get("data_wait", 0.0) / total_s if total_s > 0 else 0.0
 
 
 def phase_shares(seconds: Mapping[str, float]) -> dict[str, float]:

@@ -132,6 +132,8 @@ class JobHistory:
         if rank is None:
             rank = self.now[event.rank] = RankState(step=self._first_step)
         match event:
+            case Heartbeat():
+                rank.observe(event, now_s)
             case TrainingStarted():
                 self._first_step = rank.step = event.first_step
                 rank.observe(event, now_s)

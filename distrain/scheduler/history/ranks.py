@@ -64,12 +64,12 @@ class RankState:
         `RankExited` comes from the rank's supervisor, so it does not change `heard_s`.
         """
         match event:
-            case RankStarted():
-                self.pid, self.host, self.device = event.pid, event.host, event.device
             case Heartbeat():
                 self.doing, self.waiting_for = event.doing, event.waiting_for
                 if event.progress != self.progress:
                     self.progress, self.progressed_s = event.progress, now_s
+            case RankStarted():
+                self.pid, self.host, self.device = event.pid, event.host, event.device
             case RankFinished() | RankStopped() | RankFailed():
                 self.doing, self.waiting_for = _ENDS[type(event)], ""
             case RankExited():

@@ -108,7 +108,11 @@ class Lifecycle:
         tick.
         `now_s` may be on any clock, but must not decrease from one call to the next.
         """
-        match stimulus:
+        match stimulus:  # the frequent kind first: each `case` costs time
+            case Reported():
+                self._reported(stimulus, now_s)
+                if isinstance(stimulus.event, _PROGRESS):
+                    return []
             case Submit():
                 self._submit(stimulus, now_s)
             case Cancel():
@@ -120,10 +124,6 @@ class Lifecycle:
                 self._workers_changed(stimulus.slots, now_s)
             case WorkerLeaving():
                 self._worker_leaves(stimulus, now_s)
-            case Reported():
-                self._reported(stimulus, now_s)
-                if isinstance(stimulus.event, _PROGRESS):
-                    return []
             case LaunchFailed():
                 self._launch_failed(stimulus, now_s)
             case Tick():
@@ -226,16 +226,16 @@ class Lifecycle:
         if status is None:  # the job has no such rank
             return
         match event:
-            case RankStarted():
-                status.pid = event.pid
-            case TrainingStarted():
-                status.ready = True
-                job.step = max(job.step, event.first_step)
             case Heartbeat():
                 apply_heartbeat(status, event, now_s)
                 job.step = max(job.step, event.step)
             case StepsDone():
                 job.step = max(job.step, event.step)
+            case RankStarted():
+                status.pid = event.pid
+            case TrainingStarted():
+                status.ready = True
+                job.step = max(job.step, event.first_step)
             case StacksTaken():
                 job.stacks[event.rank] = event
             case CheckpointSaved():

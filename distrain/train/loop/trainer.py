@@ -104,7 +104,6 @@ class Trainer(RankJob):
             except StopRequested as stop:
                 self._stop(stop)
                 return False
-            self.batches.finish()
         self._finish()
         return True
 

@@ -118,7 +118,7 @@ def rank_memory(
         "embeddings and their gradient": min(embeddings, step),
         "activations": max(0, step - embeddings),
         "recorded step": kept_by_graph if recorded else 0,
-        "routes": (2 + train.route_ahead) * route_bytes(tables, probe.categorical, rows),
+        "routes": batches_taken(tables, recorded) * route_bytes(tables, probe.categorical, rows),
         "exchanged rows": exchanged_bytes(tables, train.ema is not None),
         "metrics": 2 * NUM_BINS * 8 + _METRIC_ROW_BYTES * rows,
     }
@@ -133,7 +133,7 @@ def rank_memory(
         # of training and of validation
         device["metrics"] += 2 * binary_targets * COPIES_ON_GPU * 2 * NUM_BINS * 8
         # Batches are copied to the device when they are taken.
-        device["batches"] = (2 + train.route_ahead) * block_bytes
+        device["batches"] = batches_taken(tables, recorded) * block_bytes
         # For the sizes of a batch and of a validation batch, two indices per id are cached for all
         # routes.
         device["routes"] += 2 * 2 * _KEY_BYTES * probe.categorical * rows
@@ -145,6 +145,16 @@ def rank_memory(
     host["process"] = probe.process_bytes
     terms = (Term(name, host.get(name, 0), device.get(name, 0)) for name in names)
     return RankMemory(tuple(term for term in terms if term.host_bytes or term.device_bytes))
+
+
+def batches_taken(tables: ShardingPlan, recorded: bool) -> int:
+    """Return the number of batches that a training holds at a time, without those of the loader.
+
+    They are the batch that trains, and the batch whose route is being made. If steps are `recorded`
+    and ranks share tables, there is one more: rows are requested one batch ahead.
+    """
+    is_shared = any(tables.sharers(placement) > 1 for placement in tables.placements)
+    return 3 if recorded and is_shared else 2
 
 
 def kept_bytes(train: TrainSpec, tables: ShardingPlan, dense_values: int) -> dict[str, int]:

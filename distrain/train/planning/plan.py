@@ -9,13 +9,13 @@ from distrain.jobs.assignment import World
 from distrain.jobs.spec.job import JobSpec
 from distrain.loader.loader import Loader
 from distrain.loader.memory import LoaderMemory, batches_held, largest_chunk_rows, memory_of
-from distrain.loader.tuning import FooterSummary, footer_summary, tuning_advice
+from distrain.loader.tuning import FooterSummary, footer_summary, reading_advice
 from distrain.models.build import blueprint_of
 from distrain.models.embeddings.sharding.plan import ShardingPlan
 from distrain.schema.schema import Schema
 from distrain.train.data.job_tables import Inputs
 from distrain.train.data.loaders import job_loader
-from distrain.train.planning.memory import RankMemory, rank_memory
+from distrain.train.planning.memory import RankMemory, batches_taken, rank_memory
 from distrain.train.planning.memory_probe import MemoryProbe, probe_memory
 from distrain.train.planning.tables_plan import plan_tables, tables_limit
 from distrain.train.step.graph_conditions import planned_facts, records_steps
@@ -58,7 +58,7 @@ class JobPlan:
     prefetch_batches: int
     decode_threads: int
     memory: LoaderMemory  # the maximum memory of a rank's loader, by terms
-    advice: tuple[str, ...]  # suggestions, the most important first
+    advice: tuple[str, ...]  # how to change the files for faster reading
     tables: ShardingPlan
     peak: RankMemory  # a rank's peak memory, by terms
     windows: tuple[str, ...] = ()  # the names of the windows of `data.windows`, in order
@@ -67,17 +67,13 @@ class JobPlan:
         return asdict(self) | {"tables": self.tables.to_json(), "peak": self.peak.to_json()}
 
 
-def plan_job(
-    spec: JobSpec, inputs: Inputs, device: torch.device, memory_budget_bytes: int
-) -> JobPlan:
+def plan_job(spec: JobSpec, inputs: Inputs, device: torch.device) -> JobPlan:
     """Predict a job's steps, loading and memory.
 
     Reads the files' footers, but no rows, and measures training steps on made-up rows
     (`probe_memory`). Without `embeddings.memory_gib`, the tables are limited by this machine's GPU
     or, on the CPU, by its free memory, which all ranks share (`tables_limit`).
-    `memory_budget_bytes` is the memory that a rank's loader may take,
-    for the plan's advice (`tuning_advice`). Raises `DataError` if a file is missing, and `OSError`
-    if it cannot be read.
+    Raises `DataError` if a file is missing, and `OSError` if it cannot be read.
     """
     world, shuffle = World(0, spec.resources.num_ranks), spec.data.shuffle
     loader = job_loader(spec, inputs.schema, inputs.train, world, device, shuffle=shuffle)
@@ -85,13 +81,6 @@ def plan_job(
     pinned = device.type == "cuda"
     steps = spec.train.num_epochs * loader.num_steps
     tables = _tables(spec, inputs, device)
-    advice = tuning_advice(
-        loader.dataset,
-        loader.options,
-        footers,
-        memory_budget_bytes=memory_budget_bytes,
-        pinned=pinned,
-    )
     probe, share = probe_memory(spec, inputs.schema), _share(loader, footers, pinned)
     return JobPlan(
         rows=loader.num_rows,
@@ -113,7 +102,7 @@ def plan_job(
         prefetch_batches=loader.options.prefetch_batches,
         decode_threads=loader.options.decode_threads,
         memory=_memory(loader, footers, pinned),
-        advice=tuple(advice),
+        advice=tuple(reading_advice(footers, loader.options.lanes)),
         tables=tables,
         peak=peak_of(spec, loader, footers, tables, device, probe, inputs.schema),
         windows=inputs.train.windows.names if inputs.train.windows else (),
@@ -147,6 +136,7 @@ def peak_of(
     on_gpu, checkpoint = device.type == "cuda", spec.checkpoint
     blueprint = blueprint_of(schema, spec.model)
     facts = planned_facts(spec, blueprint, spec.resources.num_ranks, tables)
+    recorded = records_steps(spec.train, device, facts)
     memory = _memory(loader, footers, on_gpu)
     # A step may have one row less of each lane, and the last batch of an epoch or a window is
     # smaller. Smaller batches may be cut into fewer slices, which are then larger.
@@ -168,14 +158,13 @@ def peak_of(
         batches=batches_held(
             loader.dataset,
             loader.options,
-            # The batch that trains, batches with routes, and the batch whose route is being made.
-            consumer_batches=2 + spec.train.route_ahead,
+            consumer_batches=batches_taken(tables, recorded),
             num_steps=most_steps,
         ),
         on_gpu=on_gpu,
         copies=checkpoint.asynchronous and bool(before_the_end),
         scores=bool(spec.data.valid),
-        recorded=records_steps(spec.train, device, facts),
+        recorded=recorded,
         binary_targets=sum(target.kind == "binary" for target in blueprint.task.targets),
     )
 

@@ -35,7 +35,7 @@ def test_rows_on_the_host_travel_from_the_backends_device(monkeypatch):
 
 @pytest.mark.parametrize(("backend", "device"), [("nccl", "cuda:3"), ("gloo", "cpu")])
 def test_what_travels_by_nccl_lies_on_the_gpu(monkeypatch, backend, device):
-    monkeypatch.setattr(dist, "get_backend", lambda _: backend)
+    monkeypatch.setattr(dist, "get_backend", lambda *_: backend)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
     assert Peers(0, 2).device == torch.device(device)
     assert Peers().device == torch.device("cpu")

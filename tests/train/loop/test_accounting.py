@@ -36,7 +36,7 @@ def told(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Event
     trainer, events = trainer_of(
         prepared,
         tmp_path_factory.mktemp("run"),
-        "train={global_batch_size: 500, epochs: 2, log_every_steps: 5, route_ahead: 0}",
+        "train={global_batch_size: 500, epochs: 2, log_every_steps: 5}",
         "evaluate.every_steps=10",
     )
     trainer.run()
@@ -49,7 +49,7 @@ def test_setup_and_phases_sum_to_the_wall_time_measured_from_outside(
     clock = Ticks()
     monkeypatch.setattr("distrain.train.timing.phases.time", clock)
     monkeypatch.setattr("distrain.train.loop.trainer.time", clock)
-    steps = "train={global_batch_size: 1000, max_steps: 12, log_every_steps: 5, route_ahead: 0}"
+    steps = "train={global_batch_size: 1000, max_steps: 12, log_every_steps: 5}"
     trainer, events = trainer_of(prepared, tmp_path, steps)
     trainer.run()
     (finished,) = of_kind(events, RankFinished)
@@ -99,8 +99,7 @@ def test_waiting_for_the_first_batch_of_every_epoch_is_waiting_for_data(
     trainer, events = trainer_of(
         prepared,
         tmp_path,
-        # The training thread itself asks for batches.
-        "train={global_batch_size: 3500, epochs: 3, route_ahead: 0}",
+        "train={global_batch_size: 3500, epochs: 3}",
         "evaluate.at_end=false",
     )
     trainer.run()
@@ -110,8 +109,7 @@ def test_waiting_for_the_first_batch_of_every_epoch_is_waiting_for_data(
 
 
 def test_metrics_and_summary_tell_what_was_done_and_held(prepared: Path, tmp_path: Path) -> None:
-    # In turn: a thread that makes routes ahead would have taken a batch or two more by then.
-    steps = "train={global_batch_size: 200, max_steps: 10, log_every_steps: 5, route_ahead: 0}"
+    steps = "train={global_batch_size: 200, max_steps: 10, log_every_steps: 5}"
     spec = make_spec(prepared, INLINE, steps)
     paths = RunPaths(tmp_path / "run")
     view = run_inline(spec, paths.root, "job", lambda _: None)
@@ -138,9 +136,7 @@ def test_metrics_and_summary_tell_what_was_done_and_held(prepared: Path, tmp_pat
 
 
 def own_threads() -> list[str]:
-    return [
-        t.name for t in threading.enumerate() if t.name.startswith(("loader", "decode", "routes"))
-    ]
+    return [t.name for t in threading.enumerate() if t.name.startswith(("loader", "decode"))]
 
 
 def test_a_job_that_fails_before_its_first_batch_leaves_no_thread(

@@ -140,7 +140,6 @@ def stories() -> dict[str, Any]:
         "spec": [
             *JOB,
             "resources.num_ranks=2",
-            "train.route_ahead=2",
             "train.optimizer={kind: adam, lr: 0.001}",
             "train.log_every_steps=1",
         ],

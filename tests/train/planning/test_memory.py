@@ -277,7 +277,7 @@ def test_on_a_gpu_the_step_is_on_the_device_and_the_loader_on_the_host():
     assert term(memory, "table state").device_bytes == 2 * weights.device_bytes
     assert term(memory, "process").device_bytes == 0
     assert term(memory, "batches").host_bytes == 6 * 16_000
-    assert term(memory, "batches").device_bytes == 3 * 16_000
+    assert term(memory, "batches").device_bytes == 2 * 16_000
     assert "allocator" not in [term.name for term in memory.terms]
 
 

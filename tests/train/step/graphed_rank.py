@@ -10,7 +10,7 @@ from distrain.loader.batch import Batch
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.models.embeddings import EmbeddingCollection, Peers, TableColumn
 from distrain.models.embeddings.row_owners import key_at
-from distrain.train.loop.routed_batches import SynchronousRoutes, requests_of
+from distrain.train.loop.routed_batches import RoutedBatches, requests_of
 from distrain.train.step.averages import averaged
 from distrain.train.step.graphed_step import GraphedStep
 from distrain.train.step.open_report import OpenReport
@@ -96,7 +96,7 @@ def train(step, rank, num_ranks, name):
     is_graphed = isinstance(step, GraphedStep)
     if is_graphed:
         requests = requests_of(step, iter(sizes))
-        ahead = SynchronousRoutes(batches, requests, torch.device("cpu"), one_ahead=True)
+        ahead = RoutedBatches(batches, requests, torch.device("cpu"), one_ahead=True)
     for number, rows in enumerate(sizes):
         rate = 0.1 / (1 + number)  # another one in each step
         if is_graphed:
@@ -148,7 +148,7 @@ def steady(rank, num_ranks):
             report = OpenReport(rank, torch.device("meta"), 20, model.task.targets, step)
             requests = requests_of(step, iter(sizes))
             source = Source(rank, num_ranks, name, sizes, device="meta")
-            ahead = SynchronousRoutes(source, requests, torch.device("meta"), one_ahead=True)
+            ahead = RoutedBatches(source, requests, torch.device("meta"), one_ahead=True)
             for number in range(len(sizes) - 1):
                 before, _ = step._recorder.replays, device.forget()
                 batch, route, _ = routed = ahead.take(PhaseClock())

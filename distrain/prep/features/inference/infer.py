@@ -24,6 +24,7 @@ from distrain.prep.features.config import FeatureConfig
 from distrain.prep.features.document import CRITEO, FormatSpec
 from distrain.prep.features.inference.column_facts import Facts, decimal_point_of, facts_of
 from distrain.prep.features.inference.later_rows import Rows, rows_by_time
+from distrain.prep.features.inference.leaks import reveals_target
 from distrain.prep.features.inference.learnable import (
     Labels,
     is_learnable,
@@ -298,6 +299,10 @@ _WHOLE_BYTES = 16 << 30
 _PAIRS_BYTES = 128 << 20
 """Larger tables get no crosses of pairs: with them, `prep` takes minutes of CPU time per million
 rows."""
+_REVEALS = (
+    "alone predicts the target nearly perfectly. If it is known only after the target, leave the "
+    "column out: scores of rows without it would be useless"
+)
 _MANY_BAD = 0.01  # prep stops above this share unless --max-bad is greater
 
 
@@ -317,6 +322,13 @@ class Inferred:
     has_many_bad: bool = False  # whether the bad lines exceed the default limit of `prep`
     split_reason: str = ""  # why these rows are for validation
     odd: tuple[OddValues, ...] = ()  # values that are probably mistakes
+    revealing: tuple[str, ...] = ()  # features that alone predict the target nearly perfectly
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Warnings about values that are probably mistakes, and about columns with the answer."""
+        told = (f"{name} {_REVEALS}" for name in self.revealing)
+        return (*(odd.warning_text for odd in self.odd), *told)
 
 
 def infer_features(
@@ -377,11 +389,13 @@ def infer_features(
         for facts in columns
         if facts.name not in taken
     ]
+    labels = sampled_labels(values[target.column], target.value, sample.text)
+    target_kind = TargetSpec.model_validate(target.value).kind
     suggestions, combined = _with_learnt(
         without_hashed(suggestions, split),
         values,
-        sampled_labels(values[target.column], target.value, sample.text),
-        TargetSpec.model_validate(target.value).kind,
+        labels,
+        target_kind,
         order,
         may_combine=sum(file.size_bytes for file in files) <= _PAIRS_BYTES,
     )
@@ -391,10 +405,17 @@ def infer_features(
             where={"file": sample.file.path, **{s.facts.name: s.left_out for s in suggestions}},
             hint="Write a features document by hand, as docs/any-table.md shows.",
         )
+    revealing = {
+        one.facts.name
+        for one in suggestions
+        if one.features
+        and labels is not None
+        and reveals_target(one.facts, values[one.facts.name], labels, target_kind, order)
+    }
     beside, reasons = _beside(more, weight, windows_of(columns))
     known = {known_name(name) for name in _more_named(more)}
     decided = (target, split, split_reason)
-    text = _document(sample, columns, decided, beside, suggestions, combined, known)
+    text = _document(sample, columns, decided, beside, suggestions, combined, known, revealing)
     left_out = {s.facts.name: s.left_out for s in suggestions if s.left_out}
     features = FeatureConfig.parse(parse_yaml(text, keep_words=True))
     read_as = {s.facts.name: s.features[0].settings["kind"] for s in suggestions if s.features}
@@ -426,6 +447,7 @@ def infer_features(
         has_many,
         split_reason,
         tuple(odd),
+        tuple(one.facts.name for one in suggestions if one.facts.name in revealing),
     )
 
 
@@ -546,6 +568,7 @@ def _document(
     suggestions: Sequence[Suggestion],
     combined: Sequence[Feature],
     names_taken: Set[str],
+    revealing: Set[str],
 ) -> str:
     """Return the text of the features document.
 
@@ -554,6 +577,7 @@ def _document(
         beside: The lines from `_beside`.
         combined: The features of several columns.
         names_taken: Names that features may not have.
+        revealing: The columns that alone predict the target nearly perfectly.
     """
     target, split, why_split = decided
     bad_lines_text, _ = _lines_left_out(sample.bad_lines, sample.table.num_rows)
@@ -579,6 +603,8 @@ def _document(
     taken = set(names_taken)
     for suggestion in suggestions:
         told = ""
+        if suggestion.facts.name in revealing:
+            lines += _comment(f"Warning: the column {_REVEALS}.", "  ")
         for place, feature in enumerate(suggestion.features):
             if place == 0:
                 lines += _comment(f"{_facts_text(suggestion.facts)}. {feature.reason}.", "  ")

@@ -71,8 +71,8 @@ def is_learnable(values: pa.Array, labels: Labels, order: Rows | None) -> bool:
         order: The rows in the order of their times, `[num_rows]`: the means are computed from the
             earlier half, since a model is used on later rows. `None`: from every second row.
     """
-    tested = _halves(labels, order)
-    return _strength(_means(_codes(values), labels, tested), labels[tested[1]]) > _CHANCE_SD
+    tested = halves(labels, order)
+    return _strength(means_of(codes_of(values), labels, tested), labels[tested[1]]) > _CHANCE_SD
 
 
 def predicts_classes(values: pa.Array, classes: Labels, order: Rows | None) -> bool:
@@ -85,10 +85,10 @@ def predicts_classes(values: pa.Array, classes: Labels, order: Rows | None) -> b
         classes: The number of each row's class, `[num_rows]`, float64; NaN where missing.
         order: As in `is_learnable`.
     """
-    numbers, tested = _numbers(classes), _halves(classes, order)
+    numbers, tested = _numbers(classes), halves(classes, order)
     shares = _shares(numbers, tested)
     own = shares[numbers[tested[1]]]
-    return _gain(_with_rows(_codes(values), numbers, tested, own), own) > _CHANCE_SD
+    return _gain(_with_rows(codes_of(values), numbers, tested, own), own) > _CHANCE_SD
 
 
 def strongest_pairs_of_classes(
@@ -101,12 +101,12 @@ def strongest_pairs_of_classes(
     product of both columns' own predictions. With more than 100 classes, there are no pairs.
     `classes` and `order` are as in `predicts_classes`.
     """
-    numbers, tested = _numbers(classes), _halves(classes, order)
+    numbers, tested = _numbers(classes), halves(classes, order)
     shares = _shares(numbers, tested)
     if len(shares) > _MOST_CLASSES:
         return []
     others = numbers[tested[1]]
-    codes = {name: _codes(values) for name, values in columns.items()}
+    codes = {name: codes_of(values) for name, values in columns.items()}
     own = shares[others]
     alone = {name: _gain(_with_rows(of, numbers, tested, own), own) for name, of in codes.items()}
 
@@ -132,15 +132,15 @@ def strongest_pairs(
     model of the two columns' own target means is first subtracted from the pair's target means and
     from the labels. `labels` and `order` are as in `is_learnable`.
     """
-    tested_on = _halves(labels, order)
-    codes = {name: _codes(values) for name, values in columns.items()}
-    means = {name: _means(one, labels, tested_on) for name, one in codes.items()}
+    tested_on = halves(labels, order)
+    codes = {name: codes_of(values) for name, values in columns.items()}
+    means = {name: means_of(one, labels, tested_on) for name, one in codes.items()}
     others = labels[tested_on[1]]
     alone = {name: _strength(one, others) for name, one in means.items()}
 
     def strength(one: str, other: str, both: Codes) -> float:
         single = np.stack([np.ones(len(others)), means[one], means[other]], axis=1)
-        of_pair = _without(single, _means(both, labels, tested_on))
+        of_pair = _without(single, means_of(both, labels, tested_on))
         return _strength(of_pair, _without(single, others))
 
     return _strongest(codes, alone, strength, _MOST_PAIRS)
@@ -170,13 +170,13 @@ def _strongest(
     return sorted(strong, key=lambda pair: -found[pair])[:most]
 
 
-def _codes(values: pa.Array) -> Codes:
+def codes_of(values: pa.Array) -> Codes:
     encoded = pc.dictionary_encode(values, null_encoding="encode")
     codes: Codes = encoded.indices.to_numpy().astype(np.int64)
     return codes
 
 
-def _halves(labels: Labels, order: Rows | None) -> Tested:
+def halves(labels: Labels, order: Rows | None) -> Tested:
     """Return two halves of the labelled rows: even and odd, or by `order`, earlier and later."""
     if order is None:
         known = np.flatnonzero(np.isfinite(labels))
@@ -186,7 +186,7 @@ def _halves(labels: Labels, order: Rows | None) -> Tested:
     return known[:half], known[half:]
 
 
-def _means(codes: Codes, labels: Labels, tested: Tested) -> Labels:
+def means_of(codes: Codes, labels: Labels, tested: Tested) -> Labels:
     """Return for each row of `tested[1]` the smoothed mean label of rows with the same code.
 
     The mean is over the rows `tested[0]`. `codes` has each row's category as a number from 0 on.
@@ -242,12 +242,12 @@ def _with_rows(codes: Codes, numbers: Codes, tested: Tested, before: Labels) -> 
     """
     learnt, others = tested
     of_class = codes * (int(numbers.max()) + 1) + numbers
-    rows, equal = (_counts(one[learnt], one[others]) for one in (codes, of_class))
+    rows, equal = (rows_of_code(one[learnt], one[others]) for one in (codes, of_class))
     chances: Labels = (equal + _SMOOTHING * before) / (rows + _SMOOTHING)
     return chances
 
 
-def _counts(values: Codes, of: Codes) -> Codes:
+def rows_of_code(values: Codes, of: Codes) -> Codes:
     """Return how often each number of the array `of` occurs in `values`."""
     known, counts = np.unique(values, return_counts=True)
     places = np.minimum(np.searchsorted(known, of), len(known) - 1)

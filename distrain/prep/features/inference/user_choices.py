@@ -40,8 +40,9 @@ class UserChoices:
 
     targets: tuple[str, ...] = ()  # columns to predict, the first one first; guessed if empty
     task: Task | None = None  # the kind of all `targets`; `None`: inferred from their values
-    # validation rows: a share of all, a number of last rows, or a section `split` of the document;
-    # `False` for no rows of this table; `None` for a tenth, or the rows that a column names
+    # validation rows: a share of all, at random or with `time` the latest; a number of last rows;
+    # or a section `split` of the document; `False` for no rows of this table; `None` for a tenth,
+    # or the rows that a column names
     valid: float | Mapping[str, Any] | None = None
     time: str | None = None  # a column of times: the latest rows are for validation
     # the column of the rows' weights; `False` for none, `None` to look for one by its name
@@ -107,9 +108,11 @@ class UserChoices:
                 return dict(self.valid), "as asked for"
             case int():
                 return {"by": "rows", "last": self.valid}, "the last rows, as asked for"
-        share = self.valid if isinstance(self.valid, float) else None
         if self.time is None:
-            return split_of(columns, taken, share)
+            if self.valid is None:
+                return split_of(columns, taken)
+            drawn = {"by": "random", "share": self.valid}
+            return drawn, f"{self.valid:.4g} of the rows, drawn at random, as asked for"
         times = _named(columns, self.time)
         if times.kind != "time":
             raise DataError(
@@ -127,7 +130,7 @@ class UserChoices:
                 },
                 hint="Name another column, or use another kind of split.",
             )
-        return split_by(times, share or 0.1)
+        return split_by(times, self.valid or 0.1)
 
     def targets_of(
         self, columns: Sequence[Facts], values: Mapping[str, pa.Array]

@@ -1,4 +1,4 @@
-"""Whole trainings with routes made ahead, in plain steps and in played graphs, on two ranks."""
+"""Whole trainings with a refit, in plain steps and in played graphs, on two ranks."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from gloo_ranks import on_ranks
 from loaded_scripts import load_script
 from rank_processes import of_kind
 
-rank_side = load_script(Path(__file__).with_name("ahead_rank.py"))
+rank_side = load_script(Path(__file__).with_name("refit_rank.py"))
 
 
 def test_a_refit_of_ranks_with_unlike_rows_plays_graphs_with_the_bits_of_plain_steps(

@@ -1,6 +1,6 @@
-"""The real gloo ranks of `test_routes_ahead.py`.
+"""The real gloo ranks of `test_refit_of_ranks.py`.
 
-They train the same job twice: with routes made ahead in a thread, and with played graphs.
+They train the same job twice: with plain steps, and with played graphs.
 """
 
 from contextlib import ExitStack, suppress
@@ -64,7 +64,6 @@ def train_as_set_up(rank, num_ranks, prepared, run_dir, fails_at=None):
         prepared,
         f"resources.num_ranks={num_ranks}",
         JOB,
-        "train.route_ahead=1",
         "embeddings.placement=row_wise",
         "evaluate.every_steps=11",
         "checkpoint.at_end=false",
