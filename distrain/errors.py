@@ -13,7 +13,7 @@
     │   └── RunInUse               1    another command or service uses the run (`distrain.runs`)
     ├── Unavailable                1    a storage does not answer now; a retry may succeed
     ├── StoreError                 1    the database rejects a change (`distrain.service.store`)
-    │   ├── RowNotFound            1    no such job, project, user or token
+    │   ├── RowNotFound            102  no such job, project, user or token
     │   ├── IdTaken                1    another job has the id of a new job
     │   ├── QuotaExceeded          1    a project has too many waiting jobs
     │   ├── WrongState             1    a job's state, or a project's origin, forbids the change

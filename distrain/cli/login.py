@@ -107,7 +107,7 @@ def _roles(me: "Me") -> str:
     if me.is_admin:
         return "an admin of the service"
     roles = (f"{role} in {project}" for project, role in sorted(me.roles.items()))
-    return ", ".join(roles) or "in no project: an operator or an admin can add you"
+    return ", ".join(roles) or "in no project: the administrator of the service can add you"
 
 
 def _read_token(address: str) -> str:

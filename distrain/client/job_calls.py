@@ -240,7 +240,7 @@ class JobCalls:
                 raise WaitTimedOut(
                     f"job {found.id} has not ended within {timeout_s:g} s",
                     where={"server": self._connection.address, "state": found.state},
-                    hint=f"It continues; wait longer: distrain wait {found.id}",
+                    hint="It continues. Wait for it again, with a longer timeout.",
                 )
             self._connection.pause(min(left_s, doubled_s(_FIRST_POLL_S, tries, _LAST_POLL_S)))
             tries += 1

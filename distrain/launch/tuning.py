@@ -182,7 +182,8 @@ class Search:
                 hint="Set data.valid, checkpoint.keep_best and evaluate.every_steps, as in --set "
                 f"checkpoint.keep_best={judging_metric(model) or 'auc'} "
                 "--set evaluate.every_steps=100; or, except for retrieval, "
-                "set evaluate.next_window with windows. `distrain init` writes them.",
+                "set evaluate.next_window with windows. `distrain init MODEL` writes them (not for "
+                "presets).",
             )
         tasks = model.get("tasks", {}).items()
         main = next((name for name, task in tasks if task["kind"] == "binary"), "")

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from distrain.errors import DistrainError
+from distrain.errors import DataError, DistrainError
 from distrain.jobs.target_names import own_name
 from distrain.loader.batch import Batch, Ragged
 from distrain.loader.dataset import Dataset
@@ -168,7 +168,15 @@ def _score_files(
         out = Path(folder) / "scores"
         request = PredictRequest(model_dir, inputs, out, tuple(keep), raw=raw)
         result = predict(request, client=None)
-        return pa.concat_tables([pq.read_table(out / name) for name in result.names])
+        tables = [pq.read_table(out / name) for name in result.names]
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise DataError(
+            f"a kept column has types in these files that no column can hold: {error}",
+            where={"files": ", ".join(inputs[:3]), "kept": ", ".join(keep)},
+            hint="Predict one file at a time, or keep other columns.",
+        ) from None
 
 
 def _score_prepared(model_dir: Path | str, table: pa.Table, keep: Sequence[str]) -> pa.Table:

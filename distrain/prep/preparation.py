@@ -104,6 +104,8 @@ def prepare(
     features = request.features or FeatureConfig.built_in(
         workflow, request.layout, request.unlabeled, request.keep
     )
+    if not features.as_is:
+        features = features.with_partition_types(read)
     memory = plan_memory(client, request.memory_bytes, request.block_bytes, workflow.has_tables)
     check_log(workflow.history, request.log, is_fitted=request.saved_workflow is not None)
     out = request.out

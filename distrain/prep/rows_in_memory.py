@@ -44,7 +44,7 @@ def table_of(rows: Any) -> pa.Table:
         names = dict.fromkeys(name for row in rows for name in row)
         rows = {name: [row.get(name) for row in rows] for name in names}
     if isinstance(rows, Mapping):
-        rows = {name: _column(name, values) for name, values in rows.items()}
+        rows = {str(name): _column(str(name), values) for name, values in rows.items()}
     try:
         with warnings.catch_warnings():
             # pandas warns of names of several types, which become texts.
@@ -103,6 +103,8 @@ def store_rows(rows: Any, place: Path) -> str:
     with scratch_folder(place) as scratch, translated_errors(place):
         folder = Path(scratch) / "rows"
         if is_dask(rows):
+            named = rows.index.name not in (None, *rows.columns)
+            rows = rows.reset_index() if named else rows  # as a named index of pandas
             rows.to_parquet(str(folder), write_index=False)
         else:
             folder.mkdir()

@@ -168,7 +168,8 @@ class Workflow:
         """Return fields of a `StagingTask` with which later rows are read like the fitted rows.
 
         Categories get the type that they had in the fit, in any file format. `null_values` are the
-        texts that mean a missing value, which apply only if the workflow was fitted on CSV.
+        texts that mean a missing value; an empty text is one only if the workflow was fitted on
+        CSV.
         """
         kinds = {c: k.removeprefix(LISTS_OF) for c, k in self.record.get(HOLDS, {}).items()}
         types = {INTEGERS: "int64", TEXTS: "string"}
@@ -176,9 +177,10 @@ class Workflow:
         # A column without values when its domain was fitted has the type of the domain.
         of_domains = {self.domains[c]: kind for c, kind in holds.items() if c in self.domains}
         holds = {c: of_domains[d] for c, d in self.domains.items() if d in of_domains} | holds
+        is_csv = self.record.get(FORM) == "csv"
         return {
             "holds": holds,
-            "null_texts": tuple(null_values) if self.record.get(FORM) == "csv" else (),
+            "null_texts": tuple(text for text in null_values if text or is_csv),
         }
 
     @property

@@ -2,7 +2,7 @@
 
 Users can write to the run folder, and could place symbolic links in it. So every folder on the
 path to a file is opened relative to its parent, without following links, and only plain files are
-read. The parents of the run folder belong to the operator and may be links.
+read. The parents of the run folder may be links, except those that users can replace, too.
 """
 
 import os
@@ -17,6 +17,7 @@ from distrain.jobs.run_paths import RunPaths
 from distrain.runs.log_bytes import read_bytes
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_PARENT = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DEPTH = 32
 
@@ -73,11 +74,18 @@ class DescriptorReader:
 
 
 class RunFolder(AbstractContextManager["RunFolder"]):
-    """An open run folder; `NotInRun` if there is none."""
+    """An open run folder; `NotInRun` if there is none.
 
-    def __init__(self, root: Path):
+    None of the last `guarded` parts of its path may be a link.
+    """
+
+    def __init__(self, root: Path, guarded: int = 1):
         self.place = str(root)
-        self._folder = _opened(str(root), _FOLDER, None)
+        if guarded == 1:
+            self._folder = _opened(str(root), _FOLDER, None)
+        else:
+            parent = _opened(str(root.parents[guarded - 1]), _PARENT, None)
+            self._folder = _opened_in(parent, root.parts[-guarded:])
 
     def __exit__(self, *_: object) -> None:
         os.close(self._folder)  # descriptors that `open_file` returned stay open
@@ -121,12 +129,8 @@ class RunFolder(AbstractContextManager["RunFolder"]):
     @contextmanager
     def _folder_at(self, parts: Sequence[str]) -> Iterator[int]:
         """Yield the descriptor of a folder below this one, opened without following links."""
-        folder = os.dup(self._folder)
+        folder = _opened_in(os.dup(self._folder), parts)
         try:
-            for part in parts:
-                inner = _opened(part, _FOLDER, folder)
-                os.close(folder)
-                folder = inner
             yield folder
         finally:
             os.close(folder)
@@ -177,6 +181,17 @@ def parts_of(name: str) -> list[str]:
     if any(part in ("", ".", "..") or "\0" in part for part in parts) or len(parts) > _DEPTH:
         raise NotInRun(name)
     return parts
+
+
+def _opened_in(folder: int, parts: Sequence[str]) -> int:
+    """Open the folder at a path below an open folder without following links; close the latter."""
+    for part in parts:
+        try:
+            inner = _opened(part, _FOLDER, folder)
+        finally:
+            os.close(folder)
+        folder = inner
+    return folder
 
 
 def _opened(name: str, flags: int, folder: int | None) -> int:

@@ -266,6 +266,8 @@ def check_place(folder: str | Path) -> None:
     """Raise an `OutputError` if `folder` could not be created or written; leaves nothing behind."""
     folder = Path(folder).absolute()
     with translated_errors(folder):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            folder.lstat()  # `exists` is False for names that no folder can have
         places = (folder, *folder.parents)
         # A link to a missing folder is in the way of `mkdir`.
         nearest = next(place for place in places if place.exists() or place.is_symlink())

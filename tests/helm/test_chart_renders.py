@@ -140,6 +140,11 @@ EXCLUSIVE = [
         "workers.pools.twelve-long",
     ),
     ("mode=operator,workers.pools.a.replicas=1", "workers.pools"),
+    ("workers.autoscale.enabled=true,workers.pools.a.replicas=1", "workers.autoscale"),
+    (
+        "workers.autoscale.enabled=true,workers.gpu.enabled=true,workers.gpu.perPod=2",
+        "workers.autoscale",
+    ),
     ("runs.url=s3://a/b,runs.existingClaim=c", "runs.url"),
 ]
 """Values that exclude each other, and the one that is named."""

@@ -55,6 +55,21 @@ def test_a_run_directory_that_is_a_link_is_none(root: Path, tmp_path: Path) -> N
             RunFolder(missing)
 
 
+def test_guarded_parents_that_are_links_are_not_followed(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "link").symlink_to(root.parent)
+    (tmp_path / "outer").symlink_to(root.parent)
+    real, linked = tmp_path / "outer" / root.name, tmp_path / "inner" / "link" / root.name
+    for run_dir in (root, real, linked):
+        with RunFolder(run_dir) as folder:
+            assert [file.name for file in folder.files()]
+    with RunFolder(root, guarded=2) as folder:
+        assert [file.name for file in folder.files()]
+    for run_dir, guarded in ((real, 2), (linked, 2), (linked, 3)):
+        with pytest.raises(NotInRun):
+            RunFolder(run_dir, guarded)
+
+
 names = st.lists(st.sampled_from(["a", "b", "a-", "a.b", "é"]), min_size=1, max_size=3)
 
 

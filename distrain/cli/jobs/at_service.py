@@ -123,7 +123,8 @@ class ServiceJobs(ApiJobs):
     def resume(self, word: str, overrides: tuple[str, ...], *, waits: bool) -> None:
         """Resume the job that `Client.find` returns for `word`; with `waits`, wait for its end."""
         values, found = parse_overrides(overrides), self.client.find(word)
-        if_interrupted(f"see whether job {found.id} was resumed: distrain status {found.id}")
+        status = f"distrain status {found.id}{server_argument(self.address)}"
+        if_interrupted(f"see whether job {found.id} was resumed: {status}")
         job = self.client.resume(found.id, values, resumes=found.resumes)
         self.finish(job, "is to be resumed", waits=waits)
 

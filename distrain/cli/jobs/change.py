@@ -37,7 +37,7 @@ def cancel(job: str, server: JobServer, waits: bool) -> None:
     with server.jobs() as jobs:
         target = jobs.find(job)
         job_id = target.job_id
-        if_interrupted(f"see whether job {job_id} is being stopped: distrain status {job_id}")
+        if_interrupted(f"job {job_id} may not be stopped yet; {jobs.how_to_follow(job_id)}")
         facts = jobs.cancel(target, why)
         if_interrupted(f"job {job_id} is still being stopped")
         if waits:

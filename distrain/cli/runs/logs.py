@@ -11,7 +11,7 @@ import click
 
 from distrain.cli.interrupts import if_interrupted
 from distrain.cli.jobs.choose_server import READ_S, server_of_run, server_option
-from distrain.cli.jobs.service_connection import service_at
+from distrain.cli.jobs.service_connection import server_argument, service_at
 from distrain.cli.options import PATH, POSITIVE, json_option
 from distrain.cli.output import print_answer, print_result
 from distrain.errors import InputError
@@ -70,8 +70,9 @@ def command(
         job = client.find(str(run))
         if_interrupted(f"job {job.id} continues without this command")
         if follow:
-            if rank is not None and rank >= job.num_ranks:
-                _logs_there(client, job, rank, attempt, tail)  # of an attempt with more ranks
+            # Only an earlier attempt has such a rank, and no attempt such a number.
+            if (rank or 0) >= job.num_ranks or (attempt or 0) > job.attempt:
+                _logs_there(client, job, rank, attempt, tail)
             _follow(client, job.id, rank or 0, attempt, tail)
             return
         _print_logs(_logs_there(client, job, rank, attempt, tail), attempt, job_id=job.id)
@@ -126,7 +127,7 @@ def _logs_there(
         raise InputError(
             "no rank has printed anything" if rank is attempt is None else "no such log",
             where={"job": job.id, "state": job.state},
-            hint=f"See its state: distrain status {job.id}",
+            hint=f"See its state: distrain status {job.id}{server_argument(client.address)}",
         )
     return sorted(logs, key=lambda log: (log.attempt, log.rank))
 

@@ -14,7 +14,7 @@ import psutil
 from distrain.diagnostics.check import Check, CheckVerdict, checked
 from distrain.errors import ClusterError, DistrainError, OutputError
 from distrain.formatting import byte_size
-from distrain.storage.outputs import check_writable
+from distrain.storage.outputs import check_place
 from distrain.version import build, how_to_install
 from distrain.workers.local import check_shared_memory, count_gpus
 
@@ -48,7 +48,7 @@ def check_machine() -> Iterator[Check]:
 def check_write_access(folder: Path) -> Check:
     def look() -> Found:
         try:
-            check_writable(folder)
+            check_place(folder)
         except DistrainError as error:
             raise OutputError(f"{folder}: {error.message}", hint=error.hint) from None
         return str(folder.absolute()), ""

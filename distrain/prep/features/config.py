@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from distrain.prep.features.document import (
     FormatSpec,
     mistakes_between_keys,
 )
+from distrain.prep.features.partitions import types_of_partitions
 from distrain.prep.features.targets import TableWindows, TargetSpec
 from distrain.prep.operators.encodings import TargetEncode
 from distrain.prep.operators.operator import Operator
@@ -189,6 +190,16 @@ class FeatureConfig:
     def save(self, path: str | Path) -> None:
         with atomic_file(path) as partial_file:
             partial_file.write_text(self.text)
+
+    def with_partition_types(self, paths: Sequence[str]) -> FeatureConfig:
+        """Return the configuration with the types of the keys in the names of the files' folders.
+
+        So later rows get the same types for any values of their own folders.
+        """
+        found = types_of_partitions(paths, self.document.partitions)
+        used = {name: kind for name, kind in found.items() if name in self.inputs}
+        partitions = {**used, **self.document.partitions}
+        return replace(self, document=self.document.model_copy(update={"partitions": partitions}))
 
     def without_split(self) -> FeatureConfig:
         """Return the configuration without a split of the rows."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -15,11 +15,13 @@ _WHOLE = re.compile(r"-?[0-9]+")
 _INT32 = range(-(2**31), 2**31)
 _INT64 = range(-(2**63), 2**63)
 
+_Type = Literal["text", "integer"]
+
 Values = Mapping[str, Any]
 """The values in the names of one file's folders: a `pyarrow.Scalar` for each column."""
 
 
-def partitions_of(paths: Sequence[str], types: Mapping[str, str]) -> list[Values]:
+def partitions_of(paths: Sequence[str], types: Mapping[str, _Type]) -> list[Values]:
     """Return, for each file, the values in its folders' names (`key=value`), by key.
 
     A key's values have one type in all files: int64 if all fit into int32, otherwise string. A null
@@ -28,19 +30,9 @@ def partitions_of(paths: Sequence[str], types: Mapping[str, str]) -> list[Values
     Raises:
         DataError: A value of a key with the type `integer` is not an integer of 64 bits.
     """
-    texts: list[dict[str, str | None]] = [
-        {name: None if value == NULL_FOLDER else value for name, value in folder_values(path)}
-        for path in paths
-    ]
-    held: dict[str, set[str]] = {}
-    for values in texts:
-        for name, value in values.items():
-            held.setdefault(name, set()).update([] if value is None else [value])
-    whole = {
-        name
-        for name, values in held.items()
-        if types.get(name) == "integer" or (name not in types and _are_whole(values, _INT32))
-    }
+    texts = [_texts_of(path) for path in paths]
+    held = _held(texts)
+    whole = {name for name, kind in _types(held, types).items() if kind == "integer"}
     for name in sorted(whole & set(types)):
         bad = sorted(value for value in held[name] if not _are_whole({value}, _INT64))
         if bad:
@@ -58,6 +50,30 @@ def partitions_of(paths: Sequence[str], types: Mapping[str, str]) -> list[Values
         }
         for values in texts
     ]
+
+
+def types_of_partitions(paths: Sequence[str], types: Mapping[str, _Type]) -> dict[str, _Type]:
+    """Return the type of each key of the files' folders, as `partitions_of` chooses it."""
+    return _types(_held([_texts_of(path) for path in paths]), types)
+
+
+def _texts_of(path: str) -> dict[str, str | None]:
+    return {name: None if value == NULL_FOLDER else value for name, value in folder_values(path)}
+
+
+def _held(texts: Sequence[Mapping[str, str | None]]) -> dict[str, set[str]]:
+    held: dict[str, set[str]] = {}
+    for values in texts:
+        for name, value in values.items():
+            held.setdefault(name, set()).update([] if value is None else [value])
+    return held
+
+
+def _types(held: Mapping[str, set[str]], types: Mapping[str, _Type]) -> dict[str, _Type]:
+    return {
+        name: types.get(name) or ("integer" if _are_whole(values, _INT32) else "text")
+        for name, values in held.items()
+    }
 
 
 def _are_whole(values: set[str], bounds: range) -> bool:

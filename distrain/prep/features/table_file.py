@@ -353,7 +353,7 @@ def _mistakes(file: TableFile, features: FeatureConfig) -> Iterable[tuple[str, s
         if file.kind == "jsonl" and pa.types.is_nested(file.types.get(name, pa.null())):
             yield name, "lists in JSON lines, which cannot be kept"
     for name in document.partitions:
-        if name not in file.folders:
+        if name not in file.folders and name not in file.types:
             yield name, f"in partitions, but no folder of the file is named {name}=..."
     for name, mistake_of in checks:
         if name not in file.columns:

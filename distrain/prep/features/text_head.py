@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from contextlib import suppress
 from typing import Any
 
@@ -154,4 +155,5 @@ def _refuse_lines_inside_values(
 
 
 def _guessed_delimiter(line: str) -> str:
-    return max(_DELIMITERS, key=line.count) if any(d in line for d in _DELIMITERS) else ","
+    plain = re.sub(r'"[^"]*"', "", line)  # quoted names may contain delimiters
+    return max(_DELIMITERS, key=plain.count) if any(d in plain for d in _DELIMITERS) else ","

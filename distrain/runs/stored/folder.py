@@ -108,14 +108,23 @@ def store_errors(url: str) -> Iterator[None]:
         raise kind(f"{text}: {first_line(error)}", where={"url": url}, hint=_HINT) from error
 
 
-def open_run_folder(run_dir: str | Path) -> OpenRunFolder:
+def open_run_folder(run_dir: str | Path, guarded: int = 1) -> OpenRunFolder:
     """Open a run folder by path or URL; raises `NotInRun` if there is no folder at the path.
 
-    Whether there is a run at a URL is not checked.
+    None of the last `guarded` parts of a path may be a link. Whether there is a run at a URL is not
+    checked.
     """
     if is_remote(run_dir):
         return StoredFolder(str(run_dir))
-    return RunFolder(Path(run_dir))
+    return RunFolder(Path(run_dir), guarded)
+
+
+def open_job_folder(run_dir: str) -> OpenRunFolder:
+    """Open the run folder of a service's job, which is `RUN_ROOT/PROJECT/JOB`.
+
+    Jobs' code can replace the folders below the run root by links, so these are not followed.
+    """
+    return open_run_folder(run_dir, guarded=2)
 
 
 def open_own_run(paths: RunPaths) -> OpenRunFolder:

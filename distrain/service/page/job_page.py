@@ -23,7 +23,7 @@ from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import dump_yaml, parse_yaml
 from distrain.jobs.spec.short_yaml import default_spec, short_yaml
 from distrain.runs.run_folder import FileInRun, NotInRun
-from distrain.runs.stored.folder import OpenRunFolder, open_run_folder
+from distrain.runs.stored.folder import OpenRunFolder, open_job_folder
 from distrain.service.access.policy import Mistake
 from distrain.service.access.rules import Action, may
 from distrain.service.api.bodies import JobRequest, documents
@@ -52,7 +52,7 @@ def files_of(run_dir: str) -> list[FileInRun]:
     Returns [] if the run folder does not exist yet, or cannot be read.
     """
     try:
-        with open_run_folder(run_dir) as folder:
+        with open_job_folder(run_dir) as folder:
             shown = list(islice(_worth_showing(folder), MOST_FILES_READ))
     except (NotInRun, OSError):
         return []

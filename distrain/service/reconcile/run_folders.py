@@ -15,7 +15,7 @@ from distrain.jobs.spec.job import JobSpec
 from distrain.runs.finish_run import finish_run
 from distrain.runs.run_file import begin_run, paths_of
 from distrain.runs.run_folder import NotInRun
-from distrain.runs.stored.folder import open_run_folder, store_errors
+from distrain.runs.stored.folder import open_job_folder, store_errors
 from distrain.service.bounded_calls import BoundedCalls, NoAnswer
 from distrain.service.settings import Settings
 from distrain.service.values import Job
@@ -59,7 +59,7 @@ class RunFolders:
             if not paths.store:
                 folders_inside(paths.root, self._settings.run_root(job.cluster))
             with store_errors(job.run_dir):
-                finish_run(paths, view, job.first_attempt, lambda _: open_run_folder(job.run_dir))
+                finish_run(paths, view, job.first_attempt, lambda _: open_job_folder(job.run_dir))
 
         try:
             self._within(write, job.run_dir)
@@ -72,7 +72,7 @@ class RunFolders:
             make_folder(paths.root, self._settings.run_root(job.cluster))
         with store_errors(job.run_dir):
             begin_run(paths, spec, job.id, self._service)
-            with open_run_folder(job.run_dir) as folder:
+            with open_job_folder(job.run_dir) as folder:
                 return max(folder.attempts(), default=0)
 
     def _within(self, work: Callable[[], _T], what: str) -> _T:

@@ -19,6 +19,8 @@ class StoreError(DistrainError):
 class RowNotFound(StoreError):
     """The job, project, member or token does not exist."""
 
+    exit_code = 102
+
 
 class IdTaken(StoreError):
     """Another job has, or had before it was deleted, the id of a new job."""

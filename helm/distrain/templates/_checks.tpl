@@ -30,6 +30,9 @@
 {{- if and (ne $values.mode "external") (gt (int $values.workers.autoscale.min) (int $values.workers.autoscale.max)) -}}
 {{- fail "workers.autoscale: min is larger than max" -}}
 {{- end -}}
+{{- if and (ne $values.mode "external") $values.workers.autoscale.enabled (or $values.workers.pools (and $values.workers.gpu.enabled (gt (int $values.workers.gpu.perPod) 1))) -}}
+{{- fail "workers.autoscale: a rank is counted as a pod: set workers.gpu.perPod to 1, without workers.pools" -}}
+{{- end -}}
 {{- if and $values.workers.pools (ne $values.mode "standalone") -}}
 {{- fail "workers.pools: they need mode standalone; the Dask operator's cluster has one group of workers" -}}
 {{- end -}}

@@ -62,8 +62,9 @@ tls: {ca_file: /etc/distrain/clusters/{{ $name }}/ca.pem}
 {{- if $cluster.tokenSecret }}
 token_file: /etc/distrain/clusters/{{ $name }}/token
 {{- end }}
-run_root: {{ $cluster.runRoot | default (include "distrain.runRoot" $root) }}
-allowed_roots: {{ toJson ($cluster.allowedRoots | default list) }}
+{{- $runRoot := $cluster.runRoot | default (include "distrain.runRoot" $root) }}
+run_root: {{ $runRoot }}
+allowed_roots: {{ toJson ($cluster.allowedRoots | default (list $runRoot)) }}
 model_packages: {{ toJson ($cluster.modelPackages | default list) }}
 projects: {{ toJson ($cluster.projects | default list) }}
 max_priority: {{ $cluster.maxPriority | default 1000 }}

@@ -85,6 +85,17 @@ def test_systemd_finds_no_mistake_in_the_units(installed: Path):
     assert "KillModus" in verified(installed)  # it would have told
 
 
+def test_a_reconciler_has_its_own_credentials_and_no_folder_of_the_api(monkeypatch):
+    lines = (UNITS / "examples" / "reconciler.conf").read_text().splitlines()
+    assert "RuntimeDirectory=" in lines
+    [variable] = [line.partition("=")[2] for line in lines if line.startswith("Environment=")]
+    name, _, value = variable.partition("=")
+    monkeypatch.setenv(name, value.replace("%d", "/run/credentials/own"))
+    here = load_settings(UNITS / "serve.yaml").clusters["here"]
+    assert str(here.token_file) == "/run/credentials/own/scheduler.token"
+    assert here.url == "https://127.0.0.1:8787"  # the file's other values stay
+
+
 @pytest.mark.parametrize("name", SERVICES)
 def test_units_expose_little(name: str):
     most = MOST_EXPOSURE.get(name, 2.0)

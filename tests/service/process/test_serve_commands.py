@@ -53,8 +53,9 @@ def test_tokens_are_made_shown_once_and_revoked(prepared, tmp_path):
     prepared("token", "revoke", made["id"])
     [shown] = json.loads(prepared("token", "list", "--user", "alice", "--json"))
     assert shown["state"] == "revoked"
-    with pytest.raises(RowNotFound):
+    with pytest.raises(RowNotFound) as caught:
         prepared("token", "revoke", "0" * 12)
+    assert caught.value.exit_code == 102
     secret = made["token"].split("_")[2].encode()
     for file in (tmp_path / "data").iterdir():
         assert secret not in file.read_bytes()

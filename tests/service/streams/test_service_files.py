@@ -51,6 +51,22 @@ def test_the_listing_has_the_files_and_no_links(alice, job) -> None:
         assert found["artifacts"] == []
 
 
+def test_a_link_in_place_of_the_projects_folder_is_not_followed(service, alice) -> None:
+    # Code of a job may replace RUN_ROOT/PROJECT, and the submitter chooses the last folder's name.
+    root = service.folder / "root"
+    root.mkdir()
+    kept = service.job(run_dir=str(root / "default" / "secrets"))
+    (service.folder / "elsewhere" / "secrets" / "records").mkdir(parents=True)
+    (service.folder / "elsewhere" / "secrets" / "token").write_text("password")
+    (root / "default").symlink_to(service.folder / "elsewhere")
+    assert alice.get(path_of(kept)).json()["artifacts"] == []
+    assert alice.get(path_of(kept, "token")).status_code == 404
+    assert alice.get(f"/v1/jobs/{kept.id}/metrics").json()["records"] == []
+    (root / "default").unlink()
+    (service.folder / "elsewhere").rename(root / "default")
+    assert alice.get(path_of(kept, "token")).text == "password"
+
+
 def test_ranges_are_slices(alice, job) -> None:
     size = len(CONTENT)
     for header, wanted in (

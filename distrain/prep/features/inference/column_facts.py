@@ -118,17 +118,22 @@ class Facts:
         return self.kind == "number" and bool((self.numbers == np.floor(self.numbers)).all())
 
 
-def facts_of(name: str, values: pa.Array, text: FormatSpec | None = None) -> Facts:
+def facts_of(
+    name: str,
+    values: pa.Array,
+    text: FormatSpec | None = None,
+    may_be_null: Sequence[str] = NULL_TEXTS,
+) -> Facts:
     """Return the facts about a column of the sample.
 
     `text` is the format by which texts are parsed as numbers and times; `None` for the default
-    format.
+    format. `may_be_null` are texts that mean a missing value if nearly all others are numbers.
     """
     stored = str(values.type)
     null_texts: tuple[str, ...] = ()
     if is_text(values.type):
         stored = "text"
-        values, null_texts = _without_null_texts(values, text)
+        values, null_texts = _without_null_texts(values, text, may_be_null)
     missing = values.null_count
     if pa.types.is_floating(values.type):
         missing = int(pc.sum(values.is_null(nan_is_null=True)).as_py() or 0)
@@ -160,13 +165,13 @@ def facts_of(name: str, values: pa.Array, text: FormatSpec | None = None) -> Fac
 
 
 def _without_null_texts(
-    values: pa.Array, text: FormatSpec | None
+    values: pa.Array, text: FormatSpec | None, may_be_null: Sequence[str]
 ) -> tuple[pa.Array, tuple[str, ...]]:
-    """Return texts with nulls in place of `NULL_TEXTS`, and the replaced texts, sorted.
+    """Return texts with nulls in place of those in `may_be_null`, and the replaced texts, sorted.
 
     Nothing is replaced unless nearly all other texts are numbers.
     """
-    found = pc.is_in(values, value_set=pa.array(NULL_TEXTS, values.type))
+    found = pc.is_in(values, value_set=pa.array(may_be_null, values.type))
     if not pc.any(found).as_py():
         return values, ()
     kept = pc.if_else(found, pa.scalar(None, values.type), values)
@@ -227,7 +232,7 @@ def _without(values: pa.Array, places: Places) -> pa.Array:
 def _text_facts(values: pa.Array, common: dict[str, Any], text: FormatSpec | None) -> Facts:
     lower = pc.unique(pc.utf8_lower(values)).to_pylist()
     if set(lower) <= {"true", "false"}:
-        return Facts(kind="truth", **common, **_counted(values))
+        return Facts(kind="truth", **common, **_counted(pc.utf8_lower(values)))
     odd = _odd_among(values, partial(numbers_of, text=text))
     share = 1 - len(odd) / len(values)
     common["odd"] = tuple(odd.tolist())

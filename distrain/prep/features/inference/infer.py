@@ -6,7 +6,7 @@ import base64
 import os
 import re
 import textwrap
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from distrain.errors import DataError
 from distrain.formatting import join_names
@@ -22,7 +23,12 @@ from distrain.prep.bad_lines import BadLineTally
 from distrain.prep.features.bad_values import BadValues, Places
 from distrain.prep.features.config import FeatureConfig
 from distrain.prep.features.document import CRITEO, FormatSpec
-from distrain.prep.features.inference.column_facts import Facts, decimal_point_of, facts_of
+from distrain.prep.features.inference.column_facts import (
+    NULL_TEXTS,
+    Facts,
+    decimal_point_of,
+    facts_of,
+)
 from distrain.prep.features.inference.later_rows import Rows, rows_by_time
 from distrain.prep.features.inference.leaks import reveals_target
 from distrain.prep.features.inference.learnable import (
@@ -73,6 +79,8 @@ from distrain.schema.criteo import CATEGORICAL, LABEL
 from distrain.storage.inputs import InputFile
 
 _MOST_FILES = 8
+_MOST_SMALL = 256
+"""If there are at most this many files, with at most `_TEXT_BYTES` together, all are sampled."""
 _TEXT_BYTES = 16 << 20
 _ROW = "row (from 0)"  # as in the errors of `prep`
 SAMPLE_ROWS = 100_000
@@ -101,10 +109,11 @@ class Sample:
     origins: tuple[Origin, ...] = ()  # where the rows come from, in their order
     # columns that Arrow wrote as dictionaries, such as pandas' `category`
     dictionaries: frozenset[str] = frozenset()
+    null_texts: tuple[str, ...] = NULL_TEXTS  # texts that may mean a missing value
 
 
 def sampled(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Sample:
-    """Return the first rows of the inputs' files; of more than 8 files, of every n-th, at most 8.
+    """Return the first rows of the inputs' files; of many large files, of every n-th, at most 8.
 
     Each file gives about the same share of `most_rows`.
 
@@ -112,7 +121,8 @@ def sampled(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Sample:
         DataError: A file cannot be read or, unless it holds JSON lines, lacks columns of an earlier
             file; or there are no rows.
     """
-    step = -(-len(files) // _MOST_FILES)
+    is_small = len(files) <= _MOST_SMALL and sum(f.size_bytes for f in files) <= _TEXT_BYTES
+    step = 1 if is_small else -(-len(files) // _MOST_FILES)
     chosen = files[::step]
     folders = partitions_of([file.path for file in files], {})[::step]
     text = FormatSpec(kind=CRITEO) if holds_criteo_lines(chosen[0].path) else FormatSpec()
@@ -242,7 +252,9 @@ def rows_of(file: TableFile, text: FormatSpec, columns: list[str], most: int) ->
             while rows < most and len(groups) < len(file.row_groups):
                 rows += file.row_groups[len(groups)]
                 groups.append(len(groups))
-            table = parquet.read_row_groups(groups, columns).slice(0, most)
+            # Not `read_row_groups`: a row group may be much larger than the sample.
+            batches = parquet.iter_batches(most, row_groups=groups, columns=columns)
+            table = _first_rows(batches, parquet.schema_arrow, columns, most)
         values = pa.table({name: _flat(table[name]) for name in columns})
         return FirstRows(values, np.arange(table.num_rows), BadLineTally())
     tables, lines, bad_lines, rows = [], [], BadLineTally(), 0
@@ -260,6 +272,22 @@ def rows_of(file: TableFile, text: FormatSpec, columns: list[str], most: int) ->
     table = pa.concat_tables(tables, promote_options="permissive").slice(0, most).combine_chunks()
     values = pa.table({name: _flat(table[name]) for name in known})
     return FirstRows(values, np.concatenate(lines), bad_lines)
+
+
+def _first_rows(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, columns: Sequence[str], most: int
+) -> pa.Table:
+    """Return the first `most` rows of a parquet file's batches, or all rows if there are fewer."""
+    first: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        first.append(batch)
+        rows += batch.num_rows
+        if rows >= most:
+            break
+    if not first:
+        return schema.empty_table().select(list(columns))
+    return pa.Table.from_batches(first).slice(0, most)
 
 
 def _flat(values: pa.ChunkedArray) -> pa.Array:
@@ -354,6 +382,7 @@ def infer_features(
     """
     sample = _with_decimal_point(sampled(files, most_rows))
     held = {name: sample.table[name].combine_chunks() for name in sample.file.columns}
+    sample = replace(sample, null_texts=_null_texts(held, sample))
     with_odd = [_facts_of(name, one, sample) for name, one in held.items()]
     values, columns = held, with_odd
     drops_odd = skip_bad_lines and sample.file.is_text
@@ -515,8 +544,27 @@ def _with_learnt(
     return found, [one for pair in pairs for one in of_pair(pair, of_classes=of_classes)]
 
 
+def _null_texts(held: Mapping[str, pa.Array], sample: Sample) -> tuple[str, ...]:
+    """Return the texts that mean a missing value in some columns, and nothing else in the others.
+
+    The document lists them for all columns, so a text that is a value of a column cannot be one.
+    """
+    texts = {name: one for name, one in held.items() if is_text(one.type)}
+    found = {name: _facts_of(name, one, sample).null_texts for name, one in texts.items()}
+    wanted = {text for nulls in found.values() for text in nulls}
+    if not wanted:
+        return ()
+    values = {
+        text
+        for name, one in texts.items()
+        for text in wanted.difference(found[name])
+        if pc.any(pc.equal(one, pa.scalar(text, one.type))).as_py()
+    }
+    return tuple(sorted(wanted - values))
+
+
 def _facts_of(name: str, values: pa.Array, sample: Sample) -> Facts:
-    facts = facts_of(name, values, sample.text)
+    facts = facts_of(name, values, sample.text, sample.null_texts)
     has_type = facts.kind == "number" and name in sample.dictionaries
     facts = replace(facts, is_of_all_rows=sample.has_all_rows, has_category_type=has_type)
     if sample.file.kind == CRITEO and name in CATEGORICAL:
@@ -663,9 +711,9 @@ def _format(sample: Sample, columns: Sequence[Facts]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if sample.file.kind == "csv":
         found["delimiter"] = sample.file.delimiter
-        nulls = sorted({text for facts in columns for text in facts.null_texts})
-        if nulls:
-            found["null_values"] = ["", *nulls]
+    nulls = sorted({text for facts in columns for text in facts.null_texts})
+    if nulls:
+        found["null_values"] = ["", *nulls]
     if sample.text.encoding != "utf-8":
         found["encoding"] = sample.text.encoding
     if sample.text.decimal_point != ".":

@@ -169,8 +169,8 @@ def _why_left_out(facts: Facts) -> str:
         return "lists of numbers, which models do not take" if numbers else ""
     if facts.kind == "time":
         return ""
-    if facts.distinct == 1 and not facts.missing:
-        return "constant: each row of the sample has the same value"
+    if facts.distinct == 1 and not facts.missing and facts.is_of_all_rows:
+        return "constant: each row has the same value"
     if values < _FEWEST_ROWS or (facts.kind == "number" and not facts.is_whole):
         return ""
     if facts.distinct > _UNIQUE_SHARE * values and (facts.kind == "text" or _looks_like_id(facts)):
@@ -243,7 +243,7 @@ def _continuous(facts: Facts, is_typed: bool) -> Feature:
         settings["clip"] = {"min": float(numbers.min()), "max": float(numbers.max())}
         why.insert(0, "clip: the other values end there; some are infinite or beyond float32")
     low, middle = float(numbers.min()), float(np.median(numbers))
-    if facts.has_gaps:
+    if facts.has_gaps or not facts.is_of_all_rows:
         settings["fill"] = middle
         why.insert(0, "fill: the median")
     spread = max(float(np.percentile(numbers, 75)) - middle, 1e-9)

@@ -215,6 +215,12 @@ def _target(facts: Facts, task: Task | None, values: pa.Array, gaps: MissingTarg
             where={"column": facts.name, "type": facts.stored},
             hint="Name a column of truth values, numbers or texts, or make one of this column.",
         )
+    if facts.distinct == 1 and facts.is_of_all_rows:
+        raise DataError(
+            "all rows have the same target, so nothing can be learnt",
+            where={"column": facts.name, "value": facts.top},
+            hint="Name another target, or add rows with other values.",
+        )
     if not usable[kind]:
         raise DataError(
             f"the column cannot be predicted as {_KINDS[kind]}",

@@ -9,7 +9,7 @@ from fastapi.responses import Response
 from distrain.jobs.api_answers import Records
 from distrain.runs.curve_reading import NewRecords, read_new_records
 from distrain.runs.run_folder import NotInRun
-from distrain.runs.stored.folder import open_run_folder
+from distrain.runs.stored.folder import open_job_folder
 from distrain.service.access.rules import Action
 from distrain.service.api.dependencies import ApiCall, Call, VisibleJob
 from distrain.service.api.event_stream import EventFollower
@@ -129,7 +129,7 @@ async def job_metrics(
 
 def _read(run_dir: str, since: str | None) -> NewRecords:
     try:
-        with open_run_folder(run_dir) as folder:
+        with open_job_folder(run_dir) as folder:
             return read_new_records(folder, since, _READ_BYTES)
     except NotInRun:
         return read_new_records(None, since, _READ_BYTES)

@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from distrain.runs.run_folder import FileInRun, RunFileReader
-from distrain.runs.stored.folder import open_run_folder
+from distrain.runs.stored.folder import open_job_folder
 
 InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
 CHUNK_BYTES = 2**20
@@ -68,7 +68,7 @@ def list_files(run_dir: str, below: str, after: str, limit: int) -> tuple[list[F
     These are the files in the folder `below` and its subfolders whose names come after `after`; ""
     means no restriction. Raises NotInRun if there is no such folder, and OSError.
     """
-    with open_run_folder(run_dir) as folder:
+    with open_job_folder(run_dir) as folder:
         found = list(islice(folder.files(below, after), limit + 1))
     return found[:limit], len(found) > limit
 
@@ -78,7 +78,7 @@ def open_artifact(run_dir: str, name: str) -> RunFileReader:
 
     Raises NotInRun if there is no such file, and OSError.
     """
-    with open_run_folder(run_dir) as folder:
+    with open_job_folder(run_dir) as folder:
         return folder.open(name)
 
 

@@ -1,0 +1,173 @@
+"""Tables as other programs write them: what a sample does not show, null texts, hive keys."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from distrain.errors import DataError
+from distrain.prep import FeatureConfig, PrepRequest, infer_features, prepare
+from distrain.prep.features.inference.user_choices import UserChoices
+from distrain.prep.rows_in_memory import store_rows, table_of
+from distrain.sklearn import Classifier
+from distrain.storage.inputs import list_inputs
+
+ROWS = 300
+
+
+@pytest.fixture
+def frame() -> pd.DataFrame:
+    draw = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "city": draw.choice(["Ulm", "Graz", "Bern"], ROWS),
+            "x": draw.normal(size=ROWS).round(3),
+            "y": draw.integers(0, 2, ROWS),
+        }
+    )
+
+
+def save(frame: pd.DataFrame, path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".csv":
+        frame.to_csv(path, index=False)
+    elif path.suffix == ".jsonl":
+        frame.to_json(path, orient="records", lines=True)
+    else:
+        frame.to_parquet(path, index=False)
+    return path
+
+
+def inferred(path: Path, target: str = "y", most: int = 100_000) -> Any:
+    return infer_features(list_inputs([str(path)]), UserChoices((target,)), most)
+
+
+Prepared = Callable[[Path, FeatureConfig, Path], pa.Table]
+
+
+@pytest.fixture
+def prepared(client: Any) -> Prepared:
+    def run(path: Path, features: FeatureConfig, out: Path) -> pa.Table:
+        prepare(PrepRequest((str(path),), out, features=features), client)
+        files = [file for side in ("train", "valid") for file in (out / side).glob("*.parquet")]
+        return pa.concat_tables([pq.read_table(file) for file in sorted(files)])
+
+    return run
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl"])
+def test_a_text_means_a_missing_value_in_all_forms_of_a_table(
+    prepared: Prepared, frame: pd.DataFrame, tmp_path: Path, suffix: str
+) -> None:
+    frame["x"] = frame.x.astype(str)
+    frame.loc[frame.index % 9 == 0, "x"] = "?"
+    path = save(frame, tmp_path / f"rows{suffix}")
+    features = inferred(path).features
+    assert features.document.columns["x"].kind == "continuous"
+    assert features.document.format.null_values == ("", "?")
+    assert prepared(path, features, tmp_path / "out").num_rows == ROWS
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_text_that_is_a_value_of_another_column_is_no_missing_value(
+    prepared: Prepared, frame: pd.DataFrame, tmp_path: Path, suffix: str
+) -> None:
+    frame["x"] = frame.x.astype(str)
+    frame.loc[frame.index % 9 == 0, "x"] = "none"
+    frame["level"] = np.random.default_rng(1).choice(["none", "low", "high"], ROWS)
+    path = save(frame, tmp_path / f"rows{suffix}")
+    features = inferred(path, "level").features
+    assert "none" not in features.document.format.null_values
+    labels = prepared(path, features, tmp_path / "out")["label"].to_pylist()
+    assert len(labels) == ROWS
+    assert labels.count(2) == (frame.level == "none").sum()
+
+
+def test_a_column_that_is_constant_in_the_sample_is_kept_and_numbers_may_be_missing_later(
+    prepared: Prepared, frame: pd.DataFrame, tmp_path: Path
+) -> None:
+    frame["shop"] = np.where(frame.index < ROWS - 20, "s1", "s2")
+    frame.loc[ROWS - 5, "x"] = None
+    path = save(frame, tmp_path / "rows.parquet")
+    found = inferred(path, most=ROWS // 2)
+    assert "shop" not in found.left_out
+    assert prepared(path, found.features, tmp_path / "out").num_rows == ROWS
+    frame["shop"] = "s1"
+    assert "shop" in inferred(save(frame, tmp_path / "same.parquet")).left_out
+
+
+def test_all_of_many_small_files_are_looked_at(frame: pd.DataFrame, tmp_path: Path) -> None:
+    for number in range(12):
+        part = frame[number * 25 : (number + 1) * 25].assign(shop=f"s{number % 2}")
+        save(part, tmp_path / "all" / f"part-{number:02d}.parquet")
+    assert "shop" not in inferred(tmp_path / "all").left_out
+
+
+def test_folders_have_the_types_of_the_fit_in_later_rows(
+    client: Any, prepared: Prepared, frame: pd.DataFrame, tmp_path: Path
+) -> None:
+    zips = ("01234", "AB12", "00777")
+    for place, code in enumerate(zips):
+        save(frame[place::3], tmp_path / "hive" / f"zip={code}" / "p.parquet")
+    features = inferred(tmp_path / "hive").features
+    prepared(tmp_path / "hive", features, tmp_path / "out")
+    workflow = tmp_path / "out" / "workflow"
+    saved = FeatureConfig.load(workflow / "features.yaml")
+    assert saved.document.partitions == {"zip": "text"}
+
+    def ids(inputs: Path, out: str) -> set[int]:
+        request = PrepRequest(
+            (str(inputs),), tmp_path / out, features=saved, saved_workflow=workflow
+        )
+        prepare(request, client)
+        return {
+            one
+            for file in (tmp_path / out / "train").glob("*.parquet")
+            for one in pq.read_table(file)["zip"].to_pylist()
+        }
+
+    alone = [ids(tmp_path / "hive" / f"zip={code}", f"only-{code}") for code in zips]
+    assert set.union(*alone) == ids(tmp_path / "hive", "together")
+    assert all(len(one) == 1 for one in alone)
+    assert len(set.union(*alone)) == len(zips)
+
+
+def test_a_named_index_of_dask_is_a_column_as_that_of_pandas(
+    frame: pd.DataFrame, tmp_path: Path
+) -> None:
+    named = frame.assign(user=[f"u{n:03d}" for n in range(ROWS)]).set_index("user")
+    stored = store_rows(dd.from_pandas(named, npartitions=2), tmp_path)
+    assert set(pq.read_table(stored).column_names) == set(table_of(named).column_names)
+    plain = store_rows(dd.from_pandas(frame, npartitions=2), tmp_path)
+    assert set(pq.read_table(plain).column_names) == set(frame.columns)
+
+
+def test_names_and_truth_values_of_other_programs(
+    prepared: Prepared, frame: pd.DataFrame, tmp_path: Path
+) -> None:
+    assert table_of({0: [1, 2], "y": [0, 1]}).column_names == ["0", "y"]
+    spelled = np.where(frame.index % 3 == 0, "True", "true")
+    frame["y"] = np.where(frame.y == 1, spelled, "FALSE")
+    path = save(frame, tmp_path / "rows.csv")
+    labels = prepared(path, inferred(path).features, tmp_path / "out")["label"].to_pylist()
+    assert sum(labels) == (frame.y != "FALSE").sum()
+    lines = [f"{row.x};{place};{place % 2}" for place, row in enumerate(frame.itertuples())]
+    (tmp_path / "quoted.csv").write_text('"price, EUR";"qty, pcs";y\n' + "\n".join(lines))
+    assert inferred(tmp_path / "quoted.csv").features.document.format.delimiter == ";"
+
+
+def test_targets_that_cannot_be_learnt_are_refused(frame: pd.DataFrame, tmp_path: Path) -> None:
+    path = save(frame.assign(y=1), tmp_path / "rows.parquet")
+    with pytest.raises(DataError) as refused:
+        inferred(path)
+    assert refused.value.where["column"] == "y"
+    assert refused.value.where["value"] == 1
+    target = np.array(["p" if one else None for one in frame.y], object)
+    with pytest.raises(ValueError, match="NaN"):
+        Classifier().fit(frame[["city", "x"]], target)
