@@ -85,7 +85,7 @@ def job(call: Call, job_id: str) -> HTMLResponse:
     call.require(Action.SEE_JOB)
     found = call.job(job_id)
     spec = call.store.spec(found.id)
-    [document] = documents(call.store, [found], call.service.now_s())
+    [document] = documents(call.service, [found])
     dashboards = {row.name: row.state.get("url") for row in call.store.clusters()}
     return page(
         call.request,

@@ -282,6 +282,23 @@ def test_cancel_answers_202_until_the_job_has_ended(world: World):
     assert (ended.status_code, ended.json()["state"]) == (202, "cancelled")
 
 
+def test_a_job_whose_cluster_is_no_longer_configured_says_so_and_cancelling_ends_it(world: World):
+    job = world.submit()
+    world.change(job["id"], phase="handed_over", state="running")
+    clusters = {"own": world.settings.clusters["own"]}
+    parts = world.app.state.parts
+    kept, parts.settings = parts.settings, world.settings.model_copy(update={"clusters": clusters})
+    try:
+        path = f"/v1/jobs/{job['id']}"
+        told = world.ask("alice", "GET", path).json()["why_pending"]
+        ended = world.ask("alice", "POST", f"{path}/cancel").json()
+    finally:
+        parts.settings = kept
+    assert told == "cluster gpu is no longer configured"
+    assert (ended["state"], ended["why_pending"]) == ("cancelled", "")
+    assert ended["message"].endswith(f"{told}: its ranks, if there are any, were not reached")
+
+
 def test_resume_goes_on_with_an_ended_job(world: World):
     job = world.submit()
     path = f"/v1/jobs/{job['id']}/resume"

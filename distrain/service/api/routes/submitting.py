@@ -203,5 +203,5 @@ def put_job(
 
 
 def _answer(call: ApiCall, job: Job, status: int) -> Response:
-    [document] = documents(call.store, [job], call.service.now_s())
+    [document] = documents(call.service, [job])
     return as_json(document, status, Location=f"/v1/jobs/{job.id}")
