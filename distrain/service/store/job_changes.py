@@ -95,7 +95,7 @@ class Changing:
         A queued job ends at once, and an ended job is not changed. `grace_s` is the time for the
         ranks to save a checkpoint, in seconds. A repeated call can only change `grace_s`.
 
-        `lost` says why the job's cluster cannot be asked: then the job ends at once in any case, and
+        `lost` says why the job's cluster cannot be asked: then the job ends at once anyway, and
         its message has `lost`.
         """
         with self.db.write() as connection:

@@ -327,6 +327,28 @@ def test_resume_goes_on_with_an_ended_job(world: World):
         assert bad.json()["errors"][0]["pointer"] == pointer
 
 
+def test_a_resumed_job_has_the_name_priority_and_tags_that_were_set(world: World):
+    job = world.submit(tags={"team": "a"}, priority=4)
+    world.end(job["id"], "failed")
+    path = f"/v1/jobs/{job['id']}/resume"
+    high = {"resumes": 0, "set": {"queue.priority": 11}}
+    assert code_of(world.ask("alice", "POST", path, high)) == (403, "forbidden")
+    long = {"resumes": 0, "set": {"tags.why": "x" * 1000}}
+    assert code_of(world.ask("alice", "POST", path, long)) == (422, "bad_spec")
+    body = {"resumes": 0, "set": {"name": "again", "queue.priority": 7, "tags.why": "oom"}}
+    again = world.ask("alice", "POST", path, body).json()
+    assert (again["name"], again["priority"]) == ("again", 7)
+    assert again["tags"] == {"team": "a", "why": "oom"}
+    found = world.ask("alice", "GET", "/v1/jobs?tag=why=oom").json()["jobs"]
+    assert [one["id"] for one in found] == [job["id"]]
+    world.ask("alice", "PATCH", f"/v1/jobs/{job['id']}", {"priority": 6, "tags": {"why": "disk"}})
+    world.end(job["id"], "failed")
+    body = {"resumes": 1, "set": {"tags.team": "b"}}
+    kept = world.ask("alice", "POST", path, body).json()
+    assert (kept["name"], kept["priority"]) == ("again", 6)
+    assert kept["tags"] == {"team": "b", "why": "disk"}
+
+
 def test_what_has_succeeded_is_resumed_only_to_train_longer(world: World):
     data = {**SPEC["data"], "valid": "/data/clicks/day_9"}
     train = {"epochs": 2, "max_steps": 50}
