@@ -55,7 +55,7 @@ class Retention(SettingsSection):
 
 
 class ProjectSettings(Quota):
-    """A project: its quota and members. A project that is removed here keeps its last ones."""
+    """A project: quota and members. Members of a project that is removed here lose their roles."""
 
     members: dict[str, Literal["viewer", "submitter", "operator"]] = Field(
         {}, description="Roles by user."

@@ -75,6 +75,10 @@ def test_what_the_configuration_declares_is_in_the_database(run, tmp_path):
 
     assert members_of("{alice: operator}") == {"alice": "operator"}
     assert members_of("{bob: viewer}") == {"bob": "viewer"}
+    config.write_text("projects: {}\n")
+    run("migrate", "--config", config)
+    with open_store(Settings(data_dir=tmp_path / "data")) as store:
+        assert (store.roles("bob"), store.project("ads").quota.max_ranks) == ({}, 4)
 
 
 def test_a_token_cannot_administer_unless_its_user_is_an_admin_or_it_is_asked_for(prepared):
