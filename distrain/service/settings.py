@@ -48,7 +48,9 @@ class Limits(SettingsSection):
 class Retention(SettingsSection):
     """Retention times of rows of the database, in days; 0 keeps them without limit."""
 
-    jobs_days: float = Field(180, ge=0, description="Days for which jobs are kept after their end.")
+    jobs_days: float = Field(
+        180, ge=0, description="Days for which jobs and tokens are kept after their end."
+    )
     events_days: float = Field(
         7, ge=0, description="Days for which events are kept, so that streams can be resumed."
     )

@@ -32,7 +32,7 @@ class TokenRequest(Request):
         [Scope.READ, Scope.SUBMIT, Scope.CANCEL],
         description="The scopes of the token; the caller's own token must have all of them.",
     )
-    days: Annotated[float, Field(gt=0, le=MOST_DAYS)] = Field(
+    days: Annotated[float, Field(ge=1 / 24, le=MOST_DAYS)] = Field(
         DEFAULT_DAYS, description="The number of days for which it is valid."
     )
     user: UserName | None = Field(
