@@ -92,6 +92,7 @@ def job(call: Call, job_id: str) -> HTMLResponse:
         "job.html",
         call.caller,
         job=document,
+        has_parent=found.parent is not None and call.sees(found.parent),
         reason=next((one for one in Reason if one == document.reason), None),
         start_in_s=start_in_s(call, found) if document.why_pending else None,
         # The dashboard shows the jobs of all users, and requires its own token.
