@@ -34,7 +34,8 @@ class TokenRequest(Request):
         description="The scopes of the token; the caller's own token must have all of them.",
     )
     days: Annotated[float, Field(ge=1 / 24, le=MOST_DAYS)] = Field(
-        DEFAULT_DAYS, description="The number of days for which it is valid."
+        DEFAULT_DAYS,
+        description="The number of days for which it is valid; at least an hour, `1/24`.",
     )
     user: UserName | None = Field(
         None,
