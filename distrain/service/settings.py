@@ -14,12 +14,14 @@ from distrain.jobs.spec.explain import unknown_key
 from distrain.jobs.spec.paths import with_home
 from distrain.service.profiles import (
     NAME_PATTERN as NAME_PATTERN,
+    USER_PATTERN as USER_PATTERN,
     CertificateFiles,
     ClusterKind as ClusterKind,
     ClusterProfile as ClusterProfile,
     Name,
     SettingsSection,
     TlsFiles as TlsFiles,
+    UserName as UserName,
 )
 from distrain.service.values import Quota
 from distrain.storage.urls import is_remote
@@ -48,16 +50,18 @@ class Limits(SettingsSection):
 class Retention(SettingsSection):
     """Retention times of rows of the database, in days; 0 keeps them without limit."""
 
-    jobs_days: float = Field(180, ge=0, description="Days for which jobs are kept after their end.")
+    jobs_days: float = Field(
+        180, ge=0, description="Days for which jobs and tokens are kept after their end."
+    )
     events_days: float = Field(
         7, ge=0, description="Days for which events are kept, so that streams can be resumed."
     )
 
 
 class ProjectSettings(Quota):
-    """A project: its quota and members. A project that is removed here keeps its last ones."""
+    """A project: quota and members. Members of a project that is removed here lose their roles."""
 
-    members: dict[str, Literal["viewer", "submitter", "operator"]] = Field(
+    members: dict[UserName, Literal["viewer", "submitter", "operator"]] = Field(
         {}, description="Roles by user."
     )
 

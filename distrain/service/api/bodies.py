@@ -20,9 +20,9 @@ from distrain.jobs.api_answers import (
 from distrain.jobs.requests import PlainBody
 from distrain.jobs.run_paths import JOB_ID
 from distrain.jobs.status import figures_in, restart_in
+from distrain.service.api.dependencies import ApiParts
 from distrain.service.decisions.api_values import shown
 from distrain.service.settings import NAME_PATTERN
-from distrain.service.store.store import Store
 from distrain.service.values import Job, Phase
 
 
@@ -48,9 +48,6 @@ def answer_of(kind: type[Shown], row: object, **values: Any) -> Shown:
 
 
 ProjectName = Annotated[str, Field(pattern=NAME_PATTERN)]
-
-UserName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}$")]
-"""A user; the pattern keeps names fit for paths, headers and terminals."""
 
 _EXAMPLE: JsonDict = {
     "spec": {"data": {"train": ["/data/clicks/day_*"]}, "model": {"kind": "dlrm"}},
@@ -133,15 +130,19 @@ class ResumeRequest(Request):
     set: Settings = Field({})
 
 
-def documents(store: Store, jobs: Sequence[Job], now_s: float) -> list[JobAnswer]:
-    """Return the API's answers that describe jobs, at the Unix time `now_s`."""
+def documents(service: ApiParts, jobs: Sequence[Job]) -> list[JobAnswer]:
+    """Return the API's answers that describe jobs, as they are now."""
+    now_s, configured = service.now_s(), service.settings.clusters
     is_any_there = any(job.phase is Phase.HANDED_OVER for job in jobs)
-    heard_s = {row.name: row.observed_at_s for row in store.clusters()} if is_any_there else {}
-    return [_document(job, now_s, heard_s.get(job.cluster)) for job in jobs]
+    heard = service.store.clusters() if is_any_there else ()
+    heard_s = {row.name: row.observed_at_s for row in heard}
+    return [
+        _document(job, shown(job, now_s, contact_s=heard_s.get(job.cluster), clusters=configured))
+        for job in jobs
+    ]
 
 
-def _document(job: Job, now_s: float, contact_s: float | None) -> JobAnswer:
-    seen = shown(job, now_s, contact_s=contact_s)
+def _document(job: Job, seen: dict[str, Any]) -> JobAnswer:
     figures = dict.fromkeys(FIGURES) | figures_in(job.progress)
     own: dict[str, Any] = {"service": None, "recorded": job.phase is Phase.FINAL}
     own["last_restart"] = restart_in(job.progress.get("last_restart"))

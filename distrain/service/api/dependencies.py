@@ -141,6 +141,14 @@ class ApiCall:
             raise not_found(f"job {job_id!r}")
         return job
 
+    def sees(self, job_id: str) -> bool:
+        """Return True if a job exists, and the caller may see it."""
+        try:
+            self.job(job_id)
+        except Problem:
+            return False
+        return True
+
 
 async def _call(request: Request, caller: Caller) -> ApiCall:
     return ApiCall(request, caller, request.app.state.parts)

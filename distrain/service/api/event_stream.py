@@ -70,7 +70,7 @@ class EventFollower:
         return {"jobs": self._documents(self._store.jobs(wanted, _SNAPSHOT_JOBS))}
 
     def _documents(self, jobs: list[Job]) -> list[dict[str, Any]]:
-        found = documents(self._store, jobs, self._call.service.now_s())
+        found = documents(self._call.service, jobs)
         return [document.model_dump(mode="json") for document in found]
 
     async def _page(self) -> bytes:

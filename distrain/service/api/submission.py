@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import Any
 
@@ -83,6 +83,28 @@ def again(call: ApiCall, job: Job, settings: Mapping[str, Any]) -> dict[str, Any
     except KeyError as error:
         mistake = Mistake(pointer("set", error.args[0]), "the path does not lead to a section")
         raise bad_spec([mistake]) from None
+
+
+def columns_of(call: ApiCall, job: Job, spec: JobSpec, changed: Iterable[str]) -> dict[str, Any]:
+    """Return the columns that a resumed job gets from its new spec, of which `changed` was set.
+
+    `changed` has dotted paths. Raises the problem `bad_spec` for tags, and `forbidden` for a higher
+    priority.
+    """
+    paths = set(changed)  # values of other fields may be older than the job's
+    columns: dict[str, Any] = {"num_ranks": spec.resources.num_ranks}
+    if "name" in paths:
+        columns["name"] = spec.name
+    if tags := {k: v for k, v in spec.tags.items() if paths & {"tags", f"tags.{k}"}}:
+        columns["tags"] = {**job.tags, **tags}
+        if mistakes := tag_mistakes(columns["tags"], call.service.settings.limits, job.tags):
+            raise bad_spec(mistakes)
+    if paths & {"queue", "queue.priority"}:
+        columns["priority"] = priority = spec.queue.priority
+        if priority > job.priority:
+            quota = quota_for(call, Action.CHANGE_JOB, job.project)
+            check_priority(call, job.project, job.cluster, quota, priority)
+    return columns
 
 
 def check_resumable(job: Job, before: Mapping[str, Any], after: JobSpec) -> None:

@@ -1,10 +1,11 @@
 """Converts a job's state, events and times to the API's values."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from distrain.jobs.api_answers import utc
 from distrain.jobs.states import JobState
+from distrain.service.decisions.wait_reasons import not_configured
 from distrain.service.values import (
     CANCELLING,
     NO_CONTACT_S,
@@ -22,16 +23,26 @@ STATES = (QUEUED, HANDING_OVER, *(str(state) for state in JobState), CANCELLING,
 """All states that the API shows."""
 
 
-def shown(job: Job, now_s: float, *, contact_s: float | None = None) -> dict[str, Any]:
+def shown(
+    job: Job,
+    now_s: float,
+    *,
+    contact_s: float | None = None,
+    clusters: Collection[str] | None = None,
+) -> dict[str, Any]:
     """Return the fields `state`, `last_known` and `why_pending` of the API's answer for a job.
 
     The state is that at `now_s`; `contact_s` is the time of its cluster's last answer. `state` is
     one of `STATES`. If it is `HANDING_OVER` (after a first attempt), `CANCELLING` or `UNKNOWN`,
     `last_known` is the job's state as last recorded, otherwise `None`. `why_pending` is "" if the
-    job does not wait, is being cancelled, or has the state `UNKNOWN`.
+    job does not wait, is being cancelled, or has the state `UNKNOWN`. Of a job that has not ended,
+    and whose cluster is none of the configured `clusters`, it says so in each state.
     """
     heard_s = max(job.observed_at_s or 0.0, contact_s or 0.0)
-    return _shown(vars(job), is_silent=now_s - heard_s >= NO_CONTACT_S)
+    seen = _shown(vars(job), is_silent=now_s - heard_s >= NO_CONTACT_S)
+    if clusters is not None and job.cluster not in clusters and job.phase is not Phase.FINAL:
+        seen["why_pending"] = not_configured(job.cluster)
+    return seen
 
 
 def _shown(columns: Mapping[str, Any], *, is_silent: bool) -> dict[str, Any]:

@@ -20,6 +20,10 @@ def not_answering(cluster: ClusterNow) -> str:
     return f"cluster {cluster.name} has not been reachable{since or ' yet'}{trouble}"
 
 
+def not_configured(cluster: str) -> str:
+    return f"cluster {cluster} is no longer configured"
+
+
 def too_small(needs: int, cluster: ClusterNow) -> str:
     most = cluster.most_workers
     if most is not None and needs > most:

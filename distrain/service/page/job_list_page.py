@@ -72,7 +72,7 @@ def jobs(
         call.request,
         "jobs.html",
         call.caller,
-        jobs=documents(call.store, found, call.service.now_s()),
+        jobs=documents(call.service, found),
         specs=specs,
         settings=settings,
         figures=(figures := shown_on("jobs")),
@@ -133,7 +133,7 @@ def compare(
             found.append(call.job(job_id))
         except Problem as error:
             problems.append(error.detail)
-    jobs = documents(call.store, found, call.service.now_s())
+    jobs = documents(call.service, found)
     names = labels(jobs)
     specs = call.store.specs([job.id for job in found])
     return page(

@@ -85,13 +85,14 @@ def job(call: Call, job_id: str) -> HTMLResponse:
     call.require(Action.SEE_JOB)
     found = call.job(job_id)
     spec = call.store.spec(found.id)
-    [document] = documents(call.store, [found], call.service.now_s())
+    [document] = documents(call.service, [found])
     dashboards = {row.name: row.state.get("url") for row in call.store.clusters()}
     return page(
         call.request,
         "job.html",
         call.caller,
         job=document,
+        has_parent=found.parent is not None and call.sees(found.parent),
         reason=next((one for one in Reason if one == document.reason), None),
         start_in_s=start_in_s(call, found) if document.why_pending else None,
         # The dashboard shows the jobs of all users, and requires its own token.

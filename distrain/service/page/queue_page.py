@@ -45,7 +45,7 @@ def queue_of(call: ApiCall, cluster: str) -> dict[str, Any]:
     seen = [
         job for job in queue.ordered if may(call.caller, Action.SEE_JOB, job.project, job.owner)
     ]
-    shown = documents(call.store, seen, call.service.now_s())
+    shown = documents(call.service, seen)
     workers = queue.state.get("workers") or {}
     free, total = workers.get("free") or 0, workers.get("total")
     return {

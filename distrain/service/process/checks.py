@@ -13,6 +13,7 @@ from distrain.service.clusters.choosing import make_launcher
 from distrain.service.clusters.kube_api import KubeRefused
 from distrain.service.clusters.launcher import Scalable, SchedulerAddress
 from distrain.service.clusters.scheduler_client import SchedulerClient
+from distrain.service.decisions.wait_reasons import not_configured
 from distrain.service.decisions.world import Refused
 from distrain.service.settings import ClusterProfile, Settings
 from distrain.service.store.engine import Database
@@ -39,6 +40,7 @@ def check_service(settings: Settings) -> list[Check]:
         with open_store(settings, single=False) as store:
             service_id = store.service_id
             checks += _database(store)
+            checks += _stranded(store, settings)
     except NoTables as error:  # before the first start
         checks.append(_failed("database", error, CheckVerdict.NOTE))
     except DistrainError as error:
@@ -128,6 +130,13 @@ def _database(store: Store) -> list[Check]:
         )
     )
     return [_tables(store.db), clock]
+
+
+def _stranded(store: Store, settings: Settings) -> Iterator[Check]:
+    hint = "Add it to serve.yaml again, or cancel the jobs: docs/operate.md, `Clusters`."
+    for name, num_jobs in store.stranded_counts(settings.clusters).items():
+        detail = f"{not_configured(name)}, and has {num_jobs} jobs that have not ended"
+        yield Check(f"clusters.{name}", CheckVerdict.FAIL, detail, hint)
 
 
 def _tables(db: Database) -> Check:

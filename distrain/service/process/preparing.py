@@ -32,18 +32,20 @@ def make_folder(settings: Settings) -> None:
 def declare(store: Store, settings: Settings) -> None:
     """Make declared projects in the database match the settings.
 
-    Creates the project `default` if there is none. Projects that are not declared, or no longer,
-    keep their quotas and members.
+    Creates the project `default` if there is none. Members of projects that are not declared, or no
+    longer, lose their roles; these projects keep their quotas and jobs.
     """
     known = {project.name for project in store.projects()}
     if DEFAULT_PROJECT not in known | set(settings.projects):
         store.put_project(DEFAULT_PROJECT, Quota())
     for name, project in settings.projects.items():
         store.put_project(name, Quota(**project.model_dump(exclude={"members"})))
-        for user in set(store.members(name)) - set(project.members):
-            store.remove_member(name, user)
         for user, role in project.members.items():
             store.set_member(name, user, Role(role))
+    for name in known | set(settings.projects):
+        declared = settings.projects[name].members if name in settings.projects else {}
+        for user in store.members(name).keys() - declared:
+            store.remove_member(name, user)
 
 
 def first_token(store: Store, settings: Settings) -> tuple[Token, str] | None:

@@ -10,6 +10,7 @@ from distrain.errors import DistrainError
 from distrain.service.clusters.choosing import make_launcher
 from distrain.service.clusters.launcher import Launcher, SchedulerAddress
 from distrain.service.clusters.scheduler_client import SchedulerClient
+from distrain.service.decisions.wait_reasons import not_configured
 from distrain.service.reconcile.cluster_connection import Contact
 from distrain.service.reconcile.cluster_loop import ClusterLoop
 from distrain.service.reconcile.cluster_world import ClusterWorld
@@ -112,6 +113,8 @@ class Reconciler:
         Several processes may do this; each cluster is reconciled by the process that has its lock.
         """
         end = threading.Event()
+        for name, num_jobs in self._store.stranded_counts(self.loops).items():
+            log.warning("%s, and has %d jobs that have not ended", not_configured(name), num_jobs)
         threads = [self._thread(f"cluster-{n}", loop.run, end) for n, loop in self.loops.items()]
         threads += [
             self._thread(name, partial(every, period_s, work), end)

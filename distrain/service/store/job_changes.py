@@ -89,11 +89,14 @@ class Changing:
                 put_tags(connection, job)
         return job
 
-    def cancel(self, job_id: str, why: str, grace_s: float | None, by: str) -> Job:
+    def cancel(self, job_id: str, why: str, grace_s: float | None, by: str, lost: str = "") -> Job:
         """Request the cancellation of a job for the user `by`; return the job. Raises RowNotFound.
 
         A queued job ends at once, and an ended job is not changed. `grace_s` is the time for the
         ranks to save a checkpoint, in seconds. A repeated call can only change `grace_s`.
+
+        `lost` says why the job's cluster cannot be asked: then the job ends at once anyway, and
+        its message has `lost`.
         """
         with self.db.write() as connection:
             job = found(connection, job_id, lock=True)
@@ -105,12 +108,15 @@ class Changing:
                 changes = {"intent": Intent.CANCEL.value, "cancel_why": told}
             if grace_s is not None and grace_s != job.cancel_grace_s:
                 changes["cancel_grace_s"] = grace_s
-            if job.phase is Phase.QUEUED:
+            if job.phase is Phase.QUEUED or lost:
+                message = changes.get("cancel_why", job.cancel_why)
+                if job.phase is not Phase.QUEUED:
+                    message += f"; {lost}: its ranks, if there are any, were not reached"
                 changes |= {
                     "phase": Phase.FINAL.value,
                     "state": JobState.CANCELLED.value,
                     "reason": Reason.CANCELLED.value,
-                    "message": changes.get("cancel_why", job.cancel_why),
+                    "message": message,
                     "why_pending": "",
                     "finished_at_s": self.db.now(),
                 }

@@ -7,7 +7,7 @@ the caller may see and a requested state; all states of jobs that have not ended
 separate indexes, are one. The branches' rows are then merged.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -137,6 +137,12 @@ class Listing:
         )
         found = self.db.all(counted.group_by(_jobs.c.phase, _jobs.c.state))
         return {(phase, state): count for phase, state, count in found}
+
+    def stranded_counts(self, clusters: Collection[str]) -> dict[str, int]:
+        """Return the number of jobs that have not ended on other clusters, by cluster."""
+        elsewhere = _jobs.c.finished_at_s.is_(None), _jobs.c.cluster.not_in(clusters)
+        counted = select(_jobs.c.cluster, func.count()).where(*elsewhere).group_by(_jobs.c.cluster)
+        return {name: count for name, count in self.db.all(counted)}  # noqa: C416 - as below
 
     def ended_counts(self, last_s: float) -> dict[str, int]:
         with self.db.read() as connection:

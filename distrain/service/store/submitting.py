@@ -74,15 +74,16 @@ class Submitting:
                 return None
 
     def resume(
-        self, job_id: str, spec: Mapping[str, Any], num_ranks: int, resumes: int
+        self, job_id: str, spec: Mapping[str, Any], new: Mapping[str, Any], resumes: int
     ) -> tuple[Job, bool]:
-        """Queue an ended job again with a new spec and number of ranks; return it, and True.
+        """Queue an ended job again with a new spec and columns; return it, and True.
 
         Returns False with the job if an equal earlier call has queued it already.
 
-        `resumes` is how many times the job had been resumed when the caller read it. Raises
-        RowNotFound, WrongState if the job has not ended or was resumed by another call since, and
-        QuotaExceeded.
+        `new` has the columns that follow from the spec: `num_ranks`, and any of `name`, `priority`
+        and `tags`. `resumes` is how many times the job had been resumed when the caller read it.
+        Raises RowNotFound, WrongState if the job has not ended or was resumed by another call
+        since, and QuotaExceeded.
         """
         with self.db.write() as connection:
             before = rows.found(connection, job_id, lock=True)
@@ -99,12 +100,14 @@ class Submitting:
                 )
                 where = {"job": job_id, "state": before.state, "resumes": before.resumes}
                 raise WrongState(why, where=where, hint=hint)
-            job = _requeue(connection, before, num_ranks)
+            job = _requeue(connection, before, new)
             connection.execute(
                 update(_specs).where(_specs.c.job_id == job_id).values(document=dict(spec))
             )
             now_s = self.db.now_s(connection)
             rows.write_events(connection, [(job, rows.STATE, None)], now_s)
+            if job.tags != before.tags:
+                put_tags(connection, job)
             _see_quota(connection, job)
         return job, True
 
@@ -217,10 +220,10 @@ def _quota_of(row: Any, project: str) -> Quota:
     return stored_quota(row.quota)
 
 
-def _requeue(connection: Connection, job: Job, num_ranks: int) -> Job:
+def _requeue(connection: Connection, job: Job, new: Mapping[str, Any]) -> Job:
     again = {
+        **new,
         "rev": job.rev + 1,
-        "num_ranks": num_ranks,
         "intent": Intent.RUN.value,
         "resumes": job.resumes + 1,
         "cancel_why": "",

@@ -282,6 +282,23 @@ def test_cancel_answers_202_until_the_job_has_ended(world: World):
     assert (ended.status_code, ended.json()["state"]) == (202, "cancelled")
 
 
+def test_a_job_whose_cluster_is_no_longer_configured_says_so_and_cancelling_ends_it(world: World):
+    job = world.submit()
+    world.change(job["id"], phase="handed_over", state="running")
+    clusters = {"own": world.settings.clusters["own"]}
+    parts = world.app.state.parts
+    kept, parts.settings = parts.settings, world.settings.model_copy(update={"clusters": clusters})
+    try:
+        path = f"/v1/jobs/{job['id']}"
+        told = world.ask("alice", "GET", path).json()["why_pending"]
+        ended = world.ask("alice", "POST", f"{path}/cancel").json()
+    finally:
+        parts.settings = kept
+    assert told == "cluster gpu is no longer configured"
+    assert (ended["state"], ended["why_pending"]) == ("cancelled", "")
+    assert ended["message"].endswith(f"{told}: its ranks, if there are any, were not reached")
+
+
 def test_resume_goes_on_with_an_ended_job(world: World):
     job = world.submit()
     path = f"/v1/jobs/{job['id']}/resume"
@@ -308,6 +325,28 @@ def test_resume_goes_on_with_an_ended_job(world: World):
         bad = world.ask("alice", "POST", path, {"resumes": 1, "set": wrong})
         assert code_of(bad) == (422, "bad_spec")
         assert bad.json()["errors"][0]["pointer"] == pointer
+
+
+def test_a_resumed_job_has_the_name_priority_and_tags_that_were_set(world: World):
+    job = world.submit(tags={"team": "a"}, priority=4)
+    world.end(job["id"], "failed")
+    path = f"/v1/jobs/{job['id']}/resume"
+    high = {"resumes": 0, "set": {"queue.priority": 11}}
+    assert code_of(world.ask("alice", "POST", path, high)) == (403, "forbidden")
+    long = {"resumes": 0, "set": {"tags.why": "x" * 1000}}
+    assert code_of(world.ask("alice", "POST", path, long)) == (422, "bad_spec")
+    body = {"resumes": 0, "set": {"name": "again", "queue.priority": 7, "tags.why": "oom"}}
+    again = world.ask("alice", "POST", path, body).json()
+    assert (again["name"], again["priority"]) == ("again", 7)
+    assert again["tags"] == {"team": "a", "why": "oom"}
+    found = world.ask("alice", "GET", "/v1/jobs?tag=why=oom").json()["jobs"]
+    assert [one["id"] for one in found] == [job["id"]]
+    world.ask("alice", "PATCH", f"/v1/jobs/{job['id']}", {"priority": 6, "tags": {"why": "disk"}})
+    world.end(job["id"], "failed")
+    body = {"resumes": 1, "set": {"tags.team": "b"}}
+    kept = world.ask("alice", "POST", path, body).json()
+    assert (kept["name"], kept["priority"]) == ("again", 6)
+    assert kept["tags"] == {"team": "b", "why": "disk"}
 
 
 def test_what_has_succeeded_is_resumed_only_to_train_longer(world: World):

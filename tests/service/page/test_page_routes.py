@@ -198,6 +198,19 @@ def fields_of(client, job):
     return {**dict(re.findall(r'name="(csrf|new_id)" value="([^"]+)"', form)), "spec": text}
 
 
+def test_a_copy_links_to_its_parent_while_that_is_there(site, browser):
+    parent, new_id = site.world.submit("alice")["id"], site.world.new_id()
+    site.world.ask("alice", "POST", f"/v1/jobs/{parent}/clone", {"id": new_id})
+    client, link = browser("alice"), f'href="/jobs/{parent}"'
+    shown = client.get(f"/jobs/{new_id}").text
+    assert (link in shown, f"Compare with {parent}" in shown) == (True, True)
+    site.world.end(parent)
+    site.world.store.delete(parent)
+    shown = client.get(f"/jobs/{new_id}").text
+    assert (link in shown, f"Compare with {parent}" in shown) == (False, False)
+    assert f"copy of {parent}" in shown
+
+
 def test_a_job_is_edited_and_submitted_again(site, browser):
     job = site.world.submit("alice")["id"]
     client = browser("alice")

@@ -13,6 +13,7 @@ from click import ClickException
 from click.testing import CliRunner
 from other_user import NOBODY, unprivileged
 from scripted_service import Reply, ScriptedService
+from service_store import submitted
 
 from distrain.cli.main import cli
 from distrain.errors import DistrainError, OutputError
@@ -74,6 +75,10 @@ def test_what_the_configuration_declares_is_in_the_database(run, tmp_path):
 
     assert members_of("{alice: operator}") == {"alice": "operator"}
     assert members_of("{bob: viewer}") == {"bob": "viewer"}
+    config.write_text("projects: {}\n")
+    run("migrate", "--config", config)
+    with open_store(Settings(data_dir=tmp_path / "data")) as store:
+        assert (store.roles("bob"), store.project("ads").quota.max_ranks) == ({}, 4)
 
 
 def test_a_token_cannot_administer_unless_its_user_is_an_admin_or_it_is_asked_for(prepared):
@@ -111,6 +116,16 @@ def test_check_says_what_to_mend(prepared, tmp_path):
     assert checks["clusters.a"]["verdict"] == "away"
     open_to_all = checks["clusters.a.allowed_roots"]
     assert (open_to_all["verdict"], "any path" in open_to_all["detail"]) == ("note", True)
+
+
+def test_check_names_a_cluster_that_was_removed_with_jobs(prepared, tmp_path):
+    with open_store(Settings(data_dir=tmp_path / "data")) as store:
+        for name in ("local", "old", "old"):
+            submitted(store, cluster=name)
+    told = json.loads(prepared("check", "--json", code=1))
+    [failed] = [found for found in told if found["verdict"] == "fail"]
+    assert failed["name"] == "clusters.old"
+    assert "no longer configured, and has 2 jobs" in failed["detail"]
 
 
 def test_check_finds_a_damaged_database(prepared, tmp_path):

@@ -1,5 +1,7 @@
 """Old rows go, in bounded transactions, and nothing else does."""
 
+from dataclasses import replace
+
 import pytest
 from service_store import SPEC, new_job, submitted
 from sqlalchemy import event, func, insert, select, update
@@ -7,6 +9,7 @@ from sqlalchemy import event, func, insert, select, update
 from distrain.service.settings import Retention
 from distrain.service.store import tables
 from distrain.service.store.errors import IdTaken
+from distrain.service.store.people import Token
 from distrain.service.store.retention import BATCH_ROWS, DAY_S
 from distrain.service.values import Attempt, Change, Phase
 
@@ -52,6 +55,27 @@ def test_jobs_go_with_all_that_is_theirs_but_for_their_ids(store):
     assert store.spec(old.id) == {}
     with pytest.raises(IdTaken):  # its run folder may still exist
         store.submit(new, SPEC)
+
+
+def test_tokens_go_long_after_their_end_but_for_the_newest_of_a_user(store):
+    now_s = store.now_s()
+    old_s = now_s - 181 * DAY_S
+    for number, (user, expires_at_s, revoked_at_s) in enumerate(
+        [
+            ("alice", old_s, None),
+            ("alice", now_s + DAY_S, old_s),
+            ("alice", now_s - DAY_S, now_s - DAY_S),
+            ("alice", now_s + DAY_S, None),
+            ("bob", old_s, None),
+            ("bob", old_s, old_s),
+        ]
+    ):
+        token = Token(
+            f"t{number}", bytes([number]) * 32, user, "", frozenset(), number, expires_at_s
+        )
+        store.put_token(replace(token, revoked_at_s=revoked_at_s))
+    assert store.prune(KEEP)["tokens"] == 3
+    assert sorted(token.id for token in store.tokens()) == ["t2", "t3", "t5"]
 
 
 def _put_events(store, num_old, num_recent):

@@ -55,7 +55,7 @@ def _ended(store):
 def test_a_job_is_resumed_once(store, second):
     job = _ended(store)
     spec = {"train": {"epochs": 3}}
-    answers = _at_once(lambda at: at.resume(job.id, spec, 4, 0), [store, second] * 5)
+    answers = _at_once(lambda at: at.resume(job.id, spec, {"num_ranks": 4}, 0), [store, second] * 5)
     assert [resumed for _, resumed in answers].count(True) == 1
     again = store.job(job.id)
     assert (again.resumes, again.phase, again.num_ranks) == (1, Phase.QUEUED, 4)
@@ -63,11 +63,11 @@ def test_a_job_is_resumed_once(store, second):
     assert store.spec(job.id) == spec
     assert store.attempts(job.id) == []
     with pytest.raises(WrongState):
-        store.resume(job.id, {"train": {"epochs": 4}}, 4, 0)
+        store.resume(job.id, {"train": {"epochs": 4}}, {"num_ranks": 4}, 0)
 
 
 def test_a_resumed_job_counts_in_the_quota(store):
     job = _ended(store)
     store.put_project("default", Quota(max_queued=0))
     with pytest.raises(QuotaExceeded):
-        store.resume(job.id, {}, 1, 0)
+        store.resume(job.id, {}, {"num_ranks": 1}, 0)

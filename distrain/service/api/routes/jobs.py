@@ -26,6 +26,7 @@ from distrain.service.api.openapi import answers, as_json
 from distrain.service.api.problems import Problem
 from distrain.service.api.submission import bad_spec, check_priority, quota_for
 from distrain.service.decisions.api_values import STATES
+from distrain.service.decisions.wait_reasons import not_configured
 from distrain.service.store.errors import WrongState
 from distrain.service.store.listing import JobFilter
 from distrain.service.values import Job, Phase
@@ -78,7 +79,7 @@ def list_jobs(
     )
     found = call.store.jobs(wanted, limit + 1, cursor)
     document = JobPage(
-        jobs=documents(call.store, found[:limit], call.service.now_s()),
+        jobs=documents(call.service, found[:limit]),
         next_cursor=str(found[limit - 1].seq) if len(found) > limit else None,
     )
     return as_json(document)
@@ -138,12 +139,14 @@ def cancel(
 ) -> JobAnswer:
     """Cancel a job: a queued job ends at once; the ranks of a running job save a checkpoint first.
 
-    A job that has ended is not changed.
+    A job on a cluster that is no longer configured ends at once; its ranks, if there are any, are
+    not reached. A job that has ended is not changed.
     """
     job = _changed_job(call, job_id, Action.CANCEL_JOB)
+    lost = "" if job.cluster in call.service.settings.clusters else not_configured(job.cluster)
     how = body or CancelRequest()
     was_final = job.phase is Phase.FINAL
-    job = call.store.cancel(job.id, how.why, how.allowed_s, call.caller.user)
+    job = call.store.cancel(job.id, how.why, how.allowed_s, call.caller.user, lost)
     response.status_code = 200 if was_final else 202
     return _shown(call.service, job)
 
@@ -178,5 +181,5 @@ def _changed_job(call: ApiCall, job_id: str, action: Action) -> Job:
 
 
 def _shown(service: ApiParts, job: Job) -> JobAnswer:
-    [document] = documents(service.store, [job], service.now_s())
+    [document] = documents(service, [job])
     return document

@@ -8,10 +8,11 @@ from pydantic import ConfigDict, Field
 from distrain.jobs.api_answers import Answer, Me, NewToken, Token as TokenAnswer
 from distrain.service.access.rules import Action
 from distrain.service.access.sessions import DEFAULT_DAYS, MOST_DAYS, new_token
-from distrain.service.api.bodies import Request, UserName, answer_of
+from distrain.service.api.bodies import Request, answer_of
 from distrain.service.api.dependencies import Call
 from distrain.service.api.openapi import answers
 from distrain.service.api.problems import Problem, not_found
+from distrain.service.settings import UserName
 from distrain.service.store.people import Token
 from distrain.service.values import Scope
 
@@ -32,8 +33,9 @@ class TokenRequest(Request):
         [Scope.READ, Scope.SUBMIT, Scope.CANCEL],
         description="The scopes of the token; the caller's own token must have all of them.",
     )
-    days: Annotated[float, Field(gt=0, le=MOST_DAYS)] = Field(
-        DEFAULT_DAYS, description="The number of days for which it is valid."
+    days: Annotated[float, Field(ge=1 / 24, le=MOST_DAYS)] = Field(
+        DEFAULT_DAYS,
+        description="The number of days for which it is valid; at least an hour, `1/24`.",
     )
     user: UserName | None = Field(
         None,

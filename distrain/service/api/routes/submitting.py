@@ -29,6 +29,7 @@ from distrain.service.api.submission import (
     check_resumable,
     checked,
     choose_cluster,
+    columns_of,
     quota_for,
     request_sha256,
 )
@@ -109,7 +110,9 @@ def clone(job_id: PathId, body: CloneRequest, call: Call) -> Response:
 def resume(job_id: PathId, body: ResumeRequest, call: Call) -> Response:
     """Queue an ended job again; it continues from its last checkpoint.
 
-    If the job has succeeded, `set` must make its training longer and change nothing else.
+    If `set` has `name`, `queue.priority` or tags, they are also those of the job. Tags are added to
+    its present tags. If the job has succeeded, `set` must make its training longer, and may change
+    nothing else.
 
     - 409 `not_final`: the job has not ended.
     - 409 `final`: the job has succeeded, and `set` does not make its training longer.
@@ -128,9 +131,9 @@ def resume(job_id: PathId, body: ResumeRequest, call: Call) -> Response:
     if before.resumes == body.resumes:
         check_resumable(before, call.store.spec(before.id), judged.spec)
     document = judged.spec.model_dump(mode="json")
-    ranks = judged.spec.resources.num_ranks
+    new = columns_of(call, before, judged.spec, body.set)
     try:
-        job, is_new = call.store.resume(before.id, document, ranks, body.resumes)
+        job, is_new = call.store.resume(before.id, document, new, body.resumes)
     except WrongState as error:
         code = "conflict" if before.phase is Phase.FINAL else "not_final"
         raise Problem(code, error.message, hint=error.hint) from error
@@ -203,5 +206,5 @@ def put_job(
 
 
 def _answer(call: ApiCall, job: Job, status: int) -> Response:
-    [document] = documents(call.store, [job], call.service.now_s())
+    [document] = documents(call.service, [job])
     return as_json(document, status, Location=f"/v1/jobs/{job.id}")
