@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from dask_world import free_port
 from service_processes import Serve, end_cluster, serving
 
 from distrain.jobs.run_paths import RunPaths
@@ -52,36 +53,53 @@ def test_the_commands_of_the_page_work_and_a_job_has_the_bits_of_train(tmp_path:
     for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "DISTRAIN_SERVER"):
         environment.pop(name, None)
     data.parent.mkdir(parents=True)
+    port = ("--port", str(free_port()))
+    restart = commands.index("distrain serve --config serve.yaml")
     try:
-        with serving(data, environment=environment) as serve:
-            follow(serve, commands[2:], tmp_path, environment)
+        with serving(data, *port, environment=environment) as serve:
+            operator = serve.told["token"]
+            type_in(serve, operator, commands[2:restart], tmp_path, environment)
+        (projects,) = re.findall(r"^```yaml\n(.*?)^```", PAGE.read_text(), re.M | re.S)
+        config = tmp_path / "serve.yaml"
+        config.write_text(projects)
+        words = (*port, "--config", str(config))
+        with serving(data, *words, environment=environment) as serve:
+            told = type_in(serve, operator, commands[restart + 1 :], tmp_path, environment)
+            look(serve, operator, told.strip(), tmp_path, environment)
     finally:  # after the service, which would start another
         end_cluster(data / "clusters" / "local")
 
 
-def follow(serve: Serve, commands: list[str], folder: Path, environment: dict[str, str]) -> None:
-    url, tokens = serve.told["url"], {"operator": serve.told["token"]}
+def type_in(
+    serve: Serve, token: str, commands: list[str], folder: Path, environment: dict[str, str]
+) -> str:
+    """Run the commands, and return what the last one prints; `login` gets the token."""
+    told = ""
     for command in commands:
-        command = command.replace(ADDRESS, url)
-        typed = tokens["operator"] + "\n" if " login " in command else ""
-        done = run(command, folder, environment, typed)
-        if "token create --user alice" in command:
-            tokens["alice"] = done.stdout.strip()
+        typed = token + "\n" if " login " in command else ""
+        told = run(command.replace(ADDRESS, serve.told["url"]), folder, environment, typed).stdout
+    return told
+
+
+def look(
+    serve: Serve, operator: str, alice: str, folder: Path, environment: dict[str, str]
+) -> None:
+    """See what the page promises of the job, as its owner and as the second user."""
     (download,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.M | re.S)
     subprocess.run([sys.executable, "-c", download], cwd=folder, env=environment, check=True)
     assert (folder / "copy" / "model" / "workflow" / "workflow.json").is_file()
     run("distrain predict copy/model criteo/valid --out scores", folder, environment)
-    with serve.client() as client:
+    with serve.client(operator) as client:
         [job] = client.get("/v1/jobs").json()["jobs"]
         assert job["state"] == "succeeded"
         assert (
             client.get(f"/v1/jobs/{job['id']}/artifacts/logs/attempt-1/rank-0.log").status_code
             == 200
         )
-    with serve.client(tokens["alice"]) as alice:
-        assert alice.get("/v1/jobs").json()["jobs"] == []
-        assert alice.get(f"/v1/jobs/{job['id']}").status_code == 404
-        assert alice.get(f"/v1/jobs/{job['id']}/artifacts").status_code == 404
+    with serve.client(alice) as second:
+        assert second.get("/v1/jobs").json()["jobs"] == []
+        assert second.get(f"/v1/jobs/{job['id']}").status_code == 404
+        assert second.get(f"/v1/jobs/{job['id']}/artifacts").status_code == 404
 
     served = RunPaths(Path(job["run_dir"]))
     direct = RunPaths(folder / "direct")
