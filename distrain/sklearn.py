@@ -115,14 +115,13 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         if hasattr(X, "columns"):
             validate_data(self, X, skip_check_array=True)
             check_consistent_length(X, y)
-            found = _columns_of(X), check_array(y, ensure_2d=False, dtype=None)
+            target = check_array(y, ensure_2d=False, dtype=None)
         else:
-            array, target = validate_data(self, X, y, ensure_min_samples=2, **_ANY, **arguments)
-            found = _columns_of(array), target
-        columns, target = found[0], column_or_1d(found[1], warn=True)
+            X, target = validate_data(self, X, y, ensure_min_samples=2, **_ANY, **arguments)
+        target = column_or_1d(target, warn=True)
         if target.dtype == object and any(value is None for value in target):
             raise ValueError("Input y contains NaN.")  # as for a missing number
-        return columns, target
+        return _columns_of(X), target
 
     def _fit(
         self,

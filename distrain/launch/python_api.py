@@ -23,7 +23,7 @@ from distrain.launch.reporting import LoggedProgress, Progress
 from distrain.launch.resuming import find_run
 from distrain.launch.run import CallbackFailed, RunRequest, train
 from distrain.runs.attempts import read_records
-from distrain.runs.report.outcome import error_of_score
+from distrain.runs.report.outcome import SCORED_ROWS, error_of_score
 from distrain.runs.run_file import check_new_run, read_run_and_spec, read_summary
 from distrain.runs.summary import Summary
 from distrain.storage.urls import url_of
@@ -118,8 +118,8 @@ class Run:
             score = " ".join(of_targets[0])
         error = error_of_score(summary.to_json())
         score += f" ± {error[1]:.2g}" if error else ""
-        rows = {"valid": "validation", "train": "training"}.get(summary.scored_on or "")
-        scores = f", {score} on {count(summary.scored_rows)} {rows} rows" if rows else ""
+        rows = SCORED_ROWS.get(summary.scored_on or "")
+        scores = f", {score} on {count(summary.scored_rows)} {rows}" if rows else ""
         return f"<Run {self.run_dir}: {summary.state}, {count(summary.steps)} steps{scores}>"
 
     @property

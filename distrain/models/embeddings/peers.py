@@ -28,7 +28,7 @@ def begin_all_to_all(
     rows: Tensor,
     receive: Sequence[int],
     send: Sequence[int],
-    group: dist.ProcessGroup | None,
+    group: dist.ProcessGroup | None = None,
 ) -> PendingWork:
     """Begin to send rows to each rank, and to receive rows from each; collective.
 
@@ -47,7 +47,7 @@ def begin_all_to_all(
 
 
 def _begin(
-    places: Sequence[Tensor], origins: Sequence[Tensor], group: dist.ProcessGroup | None
+    places: Sequence[Tensor], origins: Sequence[Tensor], group: dist.ProcessGroup | None = None
 ) -> PendingWork:
     own, ranks = dist.get_rank(group), len(places)
     # Each rank begins with its neighbour, so that no rank receives from all at once.
@@ -69,13 +69,13 @@ def all_to_all(
     rows: Tensor,
     receive: Sequence[int],
     send: Sequence[int],
-    group: dist.ProcessGroup | None,
+    group: dist.ProcessGroup | None = None,
 ) -> None:
     """Run `begin_all_to_all` and wait for the rows; on a GPU only its stream waits."""
     begin_all_to_all(received, rows, receive, send, group).wait()
 
 
-def _is_gloo(group: dist.ProcessGroup | None) -> bool:
+def _is_gloo(group: dist.ProcessGroup | None = None) -> bool:
     return dist.is_initialized() and dist.get_backend(group) == "gloo"
 
 
@@ -171,7 +171,7 @@ class Peers:
         """Begin an `exchange_rows`; `wait_for_rows` waits and returns its result."""
         received = rows.new_empty(sum(receive), *rows.shape[1:])
         sent = rows.contiguous()
-        work = begin_all_to_all(received, sent, receive, send, None)
+        work = begin_all_to_all(received, sent, receive, send)
         return PendingRows(received, sent, work)
 
     def begin_gather(self, rows: Tensor, most: int) -> "PendingRows":
@@ -244,7 +244,7 @@ class Peers:
         if receive is None or send is None:  # few bytes, so one operation is enough
             dist.all_to_all_single(received, rows)
         else:
-            all_to_all(received, rows, receive, send, None)
+            all_to_all(received, rows, receive, send)
 
 
 def all_gather_flat(out: Tensor, values: Tensor, *, async_op: bool = False) -> PendingWork | None:
@@ -253,9 +253,9 @@ def all_gather_flat(out: Tensor, values: Tensor, *, async_op: bool = False) -> P
     Collective. With `async_op`, returns the transfer, which the caller must wait for. Otherwise
     `out` is complete (on a GPU, for its current stream); ignore the result.
     """
-    on_gloo = values.device.type == "cpu" and _is_gloo(None)
+    on_gloo = values.device.type == "cpu" and _is_gloo()
     if on_gloo and dist.get_world_size() == 2:
-        arrival = _begin(list(out.chunk(2)), [values, values], None)
+        arrival = _begin(list(out.chunk(2)), [values, values])
         if not async_op:
             arrival.wait()
         return arrival

@@ -17,7 +17,7 @@ from distrain.formatting import (
 )
 from distrain.jobs.job_view import steps_of_refit
 
-_SPLITS = {"valid": "validation rows", "train": "training rows, before their update"}
+SCORED_ROWS = {"valid": "validation rows", "train": "training rows, before their update"}
 
 
 def outcome_rows(outcome: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -66,7 +66,7 @@ def _scored_on(outcome: Mapping[str, Any]) -> str:
     before = ", before the refit" if outcome.get("refit") else ""
     error = error_of_score(outcome)
     few = f"; few rows: the {error[0]} has a standard error of {error[1]:.2g}" if error else ""
-    return f"{count(outcome.get('scored_rows'))} {_SPLITS[outcome['scored_on']]}{before}{few}"
+    return f"{count(outcome.get('scored_rows'))} {SCORED_ROWS[outcome['scored_on']]}{before}{few}"
 
 
 def error_of_score(outcome: Mapping[str, Any]) -> tuple[str, float] | None:

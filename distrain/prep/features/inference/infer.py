@@ -247,14 +247,9 @@ def rows_of(file: TableFile, text: FormatSpec, columns: list[str], most: int) ->
     """
     if not file.is_text:
         with readable_parquet(file.path) as parquet:
-            groups: list[int] = []
-            rows = 0
-            while rows < most and len(groups) < len(file.row_groups):
-                rows += file.row_groups[len(groups)]
-                groups.append(len(groups))
-            # Not `read_row_groups`: a row group may be much larger than the sample.
-            batches = parquet.iter_batches(most, row_groups=groups, columns=columns)
-            table = _first_rows(batches, parquet.schema_arrow, columns, most)
+            # Not whole row groups, which may be much larger than the sample.
+            batches = parquet.iter_batches(most, columns=columns)
+            table = _first_rows(batches, parquet.schema_arrow, most)
         values = pa.table({name: _flat(table[name]) for name in columns})
         return FirstRows(values, np.arange(table.num_rows), BadLineTally())
     tables, lines, bad_lines, rows = [], [], BadLineTally(), 0
@@ -274,20 +269,14 @@ def rows_of(file: TableFile, text: FormatSpec, columns: list[str], most: int) ->
     return FirstRows(values, np.concatenate(lines), bad_lines)
 
 
-def _first_rows(
-    batches: Iterable[pa.RecordBatch], schema: pa.Schema, columns: Sequence[str], most: int
-) -> pa.Table:
-    """Return the first `most` rows of a parquet file's batches, or all rows if there are fewer."""
+def _first_rows(batches: Iterable[pa.RecordBatch], schema: pa.Schema, most: int) -> pa.Table:
+    """Return the first `most` rows of a file with this schema, or all rows if there are fewer."""
     first: list[pa.RecordBatch] = []
-    rows = 0
     for batch in batches:
         first.append(batch)
-        rows += batch.num_rows
-        if rows >= most:
+        if sum(one.num_rows for one in first) >= most:
             break
-    if not first:
-        return schema.empty_table().select(list(columns))
-    return pa.Table.from_batches(first).slice(0, most)
+    return pa.Table.from_batches(first).slice(0, most) if first else schema.empty_table()
 
 
 def _flat(values: pa.ChunkedArray) -> pa.Array:
@@ -382,8 +371,7 @@ def infer_features(
     """
     sample = _with_decimal_point(sampled(files, most_rows))
     held = {name: sample.table[name].combine_chunks() for name in sample.file.columns}
-    sample = replace(sample, null_texts=_null_texts(held, sample))
-    with_odd = [_facts_of(name, one, sample) for name, one in held.items()]
+    with_odd, sample = _facts_of_all(held, sample)
     values, columns = held, with_odd
     drops_odd = skip_bad_lines and sample.file.is_text
     if drops_odd:
@@ -544,23 +532,27 @@ def _with_learnt(
     return found, [one for pair in pairs for one in of_pair(pair, of_classes=of_classes)]
 
 
-def _null_texts(held: Mapping[str, pa.Array], sample: Sample) -> tuple[str, ...]:
-    """Return the texts that mean a missing value in some columns, and nothing else in the others.
+def _facts_of_all(held: Mapping[str, pa.Array], sample: Sample) -> tuple[list[Facts], Sample]:
+    """Return the facts about all columns, and the sample with the null texts that they allow.
 
-    The document lists them for all columns, so a text that is a value of a column cannot be one.
+    The document lists null texts for all columns, so a value of one column is no null text of
+    another.
     """
-    texts = {name: one for name, one in held.items() if is_text(one.type)}
-    found = {name: _facts_of(name, one, sample).null_texts for name, one in texts.items()}
-    wanted = {text for nulls in found.values() for text in nulls}
-    if not wanted:
-        return ()
+    found = [_facts_of(name, one, sample) for name, one in held.items()]
+    wanted = {text for facts in found for text in facts.null_texts}
     values = {
         text
-        for name, one in texts.items()
-        for text in wanted.difference(found[name])
-        if pc.any(pc.equal(one, pa.scalar(text, one.type))).as_py()
+        for facts in found
+        for text in (wanted.difference(facts.null_texts) if is_text(held[facts.name].type) else ())
+        if pc.any(pc.equal(held[facts.name], text)).as_py()
     }
-    return tuple(sorted(wanted - values))
+    sample = replace(sample, null_texts=tuple(t for t in sample.null_texts if t not in values))
+    return [
+        _facts_of(facts.name, held[facts.name], sample)
+        if values.intersection(facts.null_texts)
+        else facts
+        for facts in found
+    ], sample
 
 
 def _facts_of(name: str, values: pa.Array, sample: Sample) -> Facts:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from distrain.metrics.exact import DistinctScores
 from distrain.prep.features.inference.column_facts import Facts
 from distrain.prep.features.inference.later_rows import Rows
 from distrain.prep.features.inference.learnable import (
@@ -76,11 +77,11 @@ def _share_right(codes: Codes, classes: Labels, tested: Tested) -> float:
 
 def _auc(scores: Labels, labels: Labels) -> float:
     """Return the AUC, or that of the negative scores if it is larger."""
-    negatives = np.sort(scores[labels == 0])
-    positives = scores[labels == 1]
-    below, until = (np.searchsorted(negatives, positives, side) for side in ("left", "right"))
-    auc = float((below + until).mean()) / (2 * len(negatives))
-    return max(auc, 1 - auc)
+    counted = DistinctScores()
+    counted.update(scores, labels)
+    auc = counted.auc()
+    assert auc is not None  # both classes occur
+    return max(auc.value, 1 - auc.value)
 
 
 def _r2(scores: Labels, labels: Labels) -> float:
