@@ -8,6 +8,7 @@ last lock, so that the number of queued jobs does not change until the transacti
 
 import dataclasses
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 from sqlalchemy import (
@@ -23,6 +24,7 @@ from sqlalchemy import (
     select,
     update,
 )
+from sqlalchemy.sql.dml import ReturningInsert
 
 from distrain.jobs.states import JobState
 from distrain.service.store import rows, tables
@@ -37,14 +39,34 @@ WITH_WORKERS = tuple(
 _jobs, _specs = tables.jobs, tables.specs
 _WRITTEN = [column.name for column in _jobs.c if column.name not in ("seq", "created_at_s")]
 
-_QUOTA = select(tables.projects.c.quota).where(tables.projects.c.name == bindparam("project"))
+_QUOTA = select(tables.projects.c.quota).where(tables.projects.c.name == bindparam("of_project"))
 _LOCK_PROJECT = _QUOTA.with_for_update()
 _DELETED = select(_specs.c.job_id).where(_specs.c.job_id == bindparam("deleted_id"))
-_PUT_TAGS = insert(tables.job_tags)
+_PUT_SPEC, _PUT_TAGS = insert(_specs), insert(tables.job_tags)
 
 
 class Submitting:
     db: Database
+
+    @cached_property
+    def _put_job(self) -> ReturningInsert[Any]:
+        """The statement that writes a job; it returns no row if a job has the id.
+
+        Its row has the project's quota, and `deleted`, which is not null if a deleted job had the
+        id: with PostgreSQL, further statements cost a round trip each. Building the statement takes
+        longer than running it.
+        """
+        return (
+            self.db.insert(_jobs)
+            .values(created_at_s=self.db.now())
+            .on_conflict_do_nothing(index_elements=["id"])
+            .returning(
+                _jobs.c.seq,
+                _jobs.c.created_at_s,
+                _QUOTA.scalar_subquery().label("quota"),
+                _DELETED.scalar_subquery().label("deleted"),
+            )
+        )
 
     def submit(
         self, new: Job, spec: Mapping[str, Any], request_sha256: str = ""
@@ -57,7 +79,7 @@ class Submitting:
         """
         document = {"document": dict(spec), "request_sha256": request_sha256}
         with self.db.write() as connection:
-            job = _put(self.db, connection, new, document)
+            job = _put(connection, self._put_job, new, document)
             if job is None:
                 return _made(connection, new.id, new.owner, request_sha256), False
         return job, True
@@ -126,26 +148,23 @@ def put_tags(connection: Connection, job: Job) -> None:
         connection.execute(_PUT_TAGS, tags)
 
 
-def _put(db: Database, connection: Connection, job: Job, document: dict[str, Any]) -> Job | None:
+def _put(
+    connection: Connection, put_job: ReturningInsert[Any], job: Job, document: dict[str, Any]
+) -> Job | None:
     """Write the rows of a new job, and return it; return `None` if an existing job has its id.
 
     Raises IdTaken if a deleted job had the id, RowNotFound and QuotaExceeded.
     """
     columns = {name: getattr(job, name) for name in _WRITTEN}
     columns |= {"phase": job.phase.value, "intent": job.intent.value}
-    put_job = (
-        db.insert(_jobs)
-        .values(created_at_s=db.now(), **columns)
-        .on_conflict_do_nothing(index_elements=["id"])
-        .returning(_jobs.c.seq, _jobs.c.created_at_s)
-    )
-    made = connection.execute(put_job).first()
+    looked_up = {"of_project": job.project, "deleted_id": job.id}
+    made = connection.execute(put_job, columns | looked_up).first()
     if made is None:
         return None
-    if connection.execute(_DELETED, {"deleted_id": job.id}).first() is not None:
+    if made.deleted is not None:
         raise _id_taken(job.id)  # its run folder may still exist
-    quota = _quota_of(connection.execute(_QUOTA, {"project": job.project}).first(), job.project)
-    connection.execute(insert(_specs).values(job_id=job.id, **document))
+    quota = _quota_of(made, job.project)
+    connection.execute(_PUT_SPEC, {"job_id": job.id, **document})
     job = dataclasses.replace(job, seq=made.seq, created_at_s=made.created_at_s)
     rows.write_events(connection, [(job, rows.STATE, None)], made.created_at_s)
     put_tags(connection, job)
@@ -198,7 +217,7 @@ def _see_quota(connection: Connection, job: Job) -> None:
     The job is written already, so the counts include it. The lock must be the last one of the
     transaction. Raises QuotaExceeded, and RowNotFound if there is no such project.
     """
-    locked = connection.execute(_LOCK_PROJECT, {"project": job.project}).first()
+    locked = connection.execute(_LOCK_PROJECT, {"of_project": job.project}).first()
     quota = _quota_of(locked, job.project)
     of = {"of_project": job.project, "of_owner": job.owner}
     limits = (
