@@ -151,7 +151,11 @@ class Job(JobFigures):
     )
     reason: str | None = Field(None, description="The reason of a bad end, in one word.")
     message: str | None = None
-    why_pending: str = Field("", description="What a waiting job waits for; otherwise empty.")
+    why_pending: str = Field(
+        "",
+        description="What a waiting job waits for, or that the cluster is no longer configured; "
+        "otherwise empty.",
+    )
     priority: int = 0
     tags: dict[str, str] = {}
     attempt: int = Field(0, description="The number of the current attempt; 0 before the first.")

@@ -27,9 +27,9 @@ class Importance:
         metric: The name of a metric of the first target, such as `auc`.
         loss: The deterioration by column of the raw rows, above 0 if the metric is worse, NaN if
             the metric is undefined. All features of a column are shuffled together; a feature of
-            several columns (a cross) is shuffled with each of them. The list columns of one event
-            sequence (such as items and their times) are shuffled together. They have one entry,
-            under the event's name.
+            several columns (a cross) is shuffled with each of them. Several list columns of one
+            event sequence (such as items and their times) are shuffled together. They have one
+            entry, under the event's name, without other features of their columns.
     """
 
     metric: str

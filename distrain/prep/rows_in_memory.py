@@ -44,6 +44,7 @@ def table_of(rows: Any) -> pa.Table:
         names = dict.fromkeys(name for row in rows for name in row)
         rows = {name: [row.get(name) for row in rows] for name in names}
     if isinstance(rows, Mapping):
+        _check_names([str(name) for name in rows])
         rows = {str(name): _column(str(name), values) for name, values in rows.items()}
     try:
         with warnings.catch_warnings():

@@ -15,9 +15,6 @@ from distrain.storage.urls import check_url, url_of
 
 NAME_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?$"
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
-USER_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}$"
-UserName = Annotated[str, Field(pattern=USER_PATTERN)]
-"""A user; the pattern keeps names fit for paths, headers and terminals."""
 
 
 class SettingsSection(BaseModel):

@@ -14,14 +14,12 @@ from distrain.jobs.spec.explain import unknown_key
 from distrain.jobs.spec.paths import with_home
 from distrain.service.profiles import (
     NAME_PATTERN as NAME_PATTERN,
-    USER_PATTERN as USER_PATTERN,
     CertificateFiles,
     ClusterKind as ClusterKind,
     ClusterProfile as ClusterProfile,
     Name,
     SettingsSection,
     TlsFiles as TlsFiles,
-    UserName as UserName,
 )
 from distrain.service.values import Quota
 from distrain.storage.urls import is_remote
@@ -61,7 +59,7 @@ class Retention(SettingsSection):
 class ProjectSettings(Quota):
     """A project: quota and members. Members of a project that is removed here lose their roles."""
 
-    members: dict[UserName, Literal["viewer", "submitter", "operator"]] = Field(
+    members: dict[str, Literal["viewer", "submitter", "operator"]] = Field(
         {}, description="Roles by user."
     )
 

@@ -107,6 +107,12 @@ class Job:
     started_at_s: float | None = None
     finished_at_s: float | None = None
 
+    @property
+    def unused_attempt(self) -> int:
+        """The first attempt number from `first_attempt` on that no hand-over may have used."""
+        taken = self.phase is not Phase.QUEUED and self.attempt < self.first_attempt
+        return self.first_attempt + taken
+
 
 @dataclass(frozen=True)
 class Attempt:

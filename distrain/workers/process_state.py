@@ -13,6 +13,7 @@ STACKS_WAIT_S = 0.8
 """Seconds that a process may take to print its stacks; Python takes milliseconds."""
 
 _POLL_S = 0.05
+_OF_THREAD = "hread 0x"  # faulthandler begins with `Thread 0x` or `Current thread 0x`
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -55,7 +56,8 @@ async def take_stacks(pid: int, log: RankLogWriter) -> tuple[str, str]:
     """Return a process's state as text, and the Python stacks that it prints on SIGUSR2.
 
     `log` gets its output. The stacks are "" if the process does not handle the signal, or prints
-    nothing within `STACKS_WAIT_S`. Other threads of the process may print between the stacks.
+    nothing within `STACKS_WAIT_S`. Other threads of the process may print between the stacks. The
+    log's `last_lines` are then those from before.
     """
     now = process_state(pid)
     # Without a handler, as in a process that is just starting, the signal would kill it.
@@ -68,7 +70,9 @@ async def take_stacks(pid: int, log: RankLogWriter) -> tuple[str, str]:
         return GONE, ""
     for _ in range(round(STACKS_WAIT_S / _POLL_S)):
         await asyncio.sleep(_POLL_S)
-        if log.num_bytes == last > before:  # it is complete
+        if log.num_bytes == last and _OF_THREAD in log.printed_since(before):  # it is complete
             break
         last = log.num_bytes
-    return now.state, log.printed_since(before)
+    stacks = log.printed_since(before)
+    log.forget_since(before)
+    return now.state, stacks

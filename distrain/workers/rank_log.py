@@ -159,8 +159,14 @@ class RankLogWriter:
 
     def printed_since(self, number: int) -> str:
         """Return the output after its first `number` bytes, at most the last `TAIL_BYTES`."""
-        kept = self._last_bytes[max(0, len(self._last_bytes) - (self.num_bytes - number)) :]
-        return kept.decode(errors="replace")
+        return self._last_bytes[self._place_of(number) :].decode(errors="replace")
+
+    def forget_since(self, number: int) -> None:
+        """Leave the output after its first `number` bytes out of `last_lines`."""
+        del self._last_bytes[self._place_of(number) :]
+
+    def _place_of(self, number: int) -> int:
+        return max(0, len(self._last_bytes) - (self.num_bytes - number))
 
     def close(self) -> None:
         self._writer.do(self._close)

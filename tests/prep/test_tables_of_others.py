@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distrain.errors import DataError
+from distrain.errors import DataError, InputError
 from distrain.prep import FeatureConfig, PrepRequest, infer_features, prepare
 from distrain.prep.features.inference.user_choices import UserChoices
 from distrain.prep.rows_in_memory import store_rows, table_of
@@ -89,6 +89,18 @@ def test_a_text_that_is_a_value_of_another_column_is_no_missing_value(
     assert labels.count(2) == (frame.level == "none").sum()
 
 
+def test_one_such_text_in_a_column_of_texts_leaves_numbers_numbers(
+    prepared: Prepared, frame: pd.DataFrame, tmp_path: Path
+) -> None:
+    frame["x"] = frame.x.astype(str)
+    frame.loc[frame.index % 9 == 0, "x"] = "NA"
+    frame.loc[7, "city"] = "NA"
+    path = save(frame, tmp_path / "rows.csv")
+    features = inferred(path).features
+    assert features.document.columns["x"].kind == "continuous"
+    assert prepared(path, features, tmp_path / "out").num_rows == ROWS
+
+
 def test_a_column_that_is_constant_in_the_sample_is_kept_and_numbers_may_be_missing_later(
     prepared: Prepared, frame: pd.DataFrame, tmp_path: Path
 ) -> None:
@@ -152,6 +164,8 @@ def test_names_and_truth_values_of_other_programs(
     prepared: Prepared, frame: pd.DataFrame, tmp_path: Path
 ) -> None:
     assert table_of({0: [1, 2], "y": [0, 1]}).column_names == ["0", "y"]
+    with pytest.raises(InputError):
+        table_of({1: [1, 2], "1": [0, 1]})
     spelled = np.where(frame.index % 3 == 0, "True", "true")
     frame["y"] = np.where(frame.y == 1, spelled, "FALSE")
     path = save(frame, tmp_path / "rows.csv")

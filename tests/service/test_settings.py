@@ -132,7 +132,6 @@ def test_a_home_of_nobody_is_refused(tmp_path, monkeypatch):
         (KUBERNETES.format(f"{WORKERS}}}, num_workers: 2, environment: {{"), "clusters.a"),
         ("clusters: {a: {kind: kubernetes, url: 'http://h:1', run_root: /r}}", "clusters.a"),
         ("clusters: {a: {kind: kubernetes, kubernetes: {workload: deployment/a}}}", "clusters.a"),
-        ("projects: {ads: {members: {'al/ice': viewer}}}", "projects.ads.members"),
         ("sign_on: {}", ""),
         ("listen: {tls: {ca_file: ca.pem}}", "listen.tls.ca_file"),  # of an earlier version
         ("leases: {ttl_s: 5}", "leases"),  # of an earlier version

@@ -136,6 +136,19 @@ def test_the_last_words_are_few_whatever_is_printed(tmp_path: Path) -> None:
     log.close()
 
 
+def test_what_is_printed_on_request_is_not_among_the_last_words(tmp_path: Path) -> None:
+    log = RankLogWriter(tmp_path / "rank-0.log", BackgroundWriter("log"))
+    log.write(b"its own words\n")
+    for number in range(2):
+        before = log.num_bytes
+        log.write(stacks := b"Thread 0x1: %d\n" % number * 40)
+        assert log.printed_since(before).encode() == stacks
+        log.forget_since(before)
+    log.write(b"the end\n")
+    assert log.last_lines == "its own words\nthe end\n"
+    log.close()
+
+
 def test_a_log_that_cannot_be_written_holds_up_nobody(tmp_path: Path) -> None:
     path = tmp_path / "logs" / "rank-0.log"
     log = BoundedLog(path, KEPT)

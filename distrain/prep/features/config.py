@@ -192,12 +192,13 @@ class FeatureConfig:
             partial_file.write_text(self.text)
 
     def with_partition_types(self, paths: Sequence[str]) -> FeatureConfig:
-        """Return the configuration with the types of the keys in the names of the files' folders.
+        """Return the configuration with the type of each folder key whose values are texts.
 
-        So later rows get the same types for any values of their own folders.
+        So later rows have texts, too, even if all keys of their own folders are whole numbers.
         """
         found = types_of_partitions(paths, self.document.partitions)
-        used = {name: kind for name, kind in found.items() if name in self.inputs}
+        texts = {name: kind for name, kind in found.items() if kind == "text"}
+        used = {name: kind for name, kind in texts.items() if name in self.inputs}
         partitions = {**used, **self.document.partitions}
         return replace(self, document=self.document.model_copy(update={"partitions": partitions}))
 

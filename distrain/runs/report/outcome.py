@@ -65,7 +65,7 @@ def _scored_on(outcome: Mapping[str, Any]) -> str:
         return UNKNOWN
     before = ", before the refit" if outcome.get("refit") else ""
     error = error_of_score(outcome)
-    few = f"; few rows: the {error[0]} has a standard error of {error[1]:.2g}" if error else ""
+    few = f"; the {error[0]} has a standard error of {error[1]:.2g}" if error else ""
     return f"{count(outcome.get('scored_rows'))} {SCORED_ROWS[outcome['scored_on']]}{before}{few}"
 
 

@@ -49,6 +49,9 @@ def answer_of(kind: type[Shown], row: object, **values: Any) -> Shown:
 
 ProjectName = Annotated[str, Field(pattern=NAME_PATTERN)]
 
+UserName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}$")]
+"""A user; the pattern keeps names fit for paths, headers and terminals."""
+
 _EXAMPLE: JsonDict = {
     "spec": {"data": {"train": ["/data/clicks/day_*"]}, "model": {"kind": "dlrm"}},
     "project": "ads",

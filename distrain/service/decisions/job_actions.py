@@ -248,15 +248,13 @@ def cancelled(job: Job, now_s: float) -> dict[str, Any]:
 
 
 def _end(job: Job, state: JobState, reason: str, message: str, now_s: float) -> dict[str, Any]:
-    # An attempt number that a hand-over may have used is not reused.
-    taken = job.phase is not Phase.QUEUED and job.attempt < job.first_attempt
     return {
         "phase": Phase.FINAL,
         "state": str(state),
         "reason": str(reason),
         "message": message,
         "why_pending": "",
-        "first_attempt": job.first_attempt + 1 if taken else job.first_attempt,
+        "first_attempt": job.unused_attempt,
         "finished_at_s": now_s,
         "observed_at_s": now_s,
     }

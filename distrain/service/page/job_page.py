@@ -94,7 +94,8 @@ def job(call: Call, job_id: str) -> HTMLResponse:
         job=document,
         has_parent=found.parent is not None and call.sees(found.parent),
         reason=next((one for one in Reason if one == document.reason), None),
-        start_in_s=start_in_s(call, found) if document.why_pending else None,
+        is_configured=(is_configured := found.cluster in call.service.settings.clusters),
+        start_in_s=start_in_s(call, found) if document.why_pending and is_configured else None,
         # The dashboard shows the jobs of all users, and requires its own token.
         scheduler_url=dashboards.get(found.cluster) if call.caller.is_admin else None,
         now_s=call.service.now_s(),

@@ -1,10 +1,12 @@
 """Preparations at the service's start: the data folder, declared projects, the first token."""
 
 import os
+from contextlib import suppress
 
 from distrain.errors import OutputError
 from distrain.service.access.sessions import new_token
 from distrain.service.settings import Settings
+from distrain.service.store.errors import RowNotFound
 from distrain.service.store.people import Token
 from distrain.service.store.store import Store
 from distrain.service.values import Quota, Role
@@ -45,7 +47,8 @@ def declare(store: Store, settings: Settings) -> None:
     for name in known | set(settings.projects):
         declared = settings.projects[name].members if name in settings.projects else {}
         for user in store.members(name).keys() - declared:
-            store.remove_member(name, user)
+            with suppress(RowNotFound):  # another process does the same
+                store.remove_member(name, user)
 
 
 def first_token(store: Store, settings: Settings) -> tuple[Token, str] | None:

@@ -109,15 +109,16 @@ class Changing:
             if grace_s is not None and grace_s != job.cancel_grace_s:
                 changes["cancel_grace_s"] = grace_s
             if job.phase is Phase.QUEUED or lost:
-                message = changes.get("cancel_why", job.cancel_why)
+                told = changes.get("cancel_why", job.cancel_why)
                 if job.phase is not Phase.QUEUED:
-                    message += f"; {lost}: its ranks, if there are any, were not reached"
+                    told += f"; {lost}: its ranks, if there are any, were not reached"
                 changes |= {
                     "phase": Phase.FINAL.value,
                     "state": JobState.CANCELLED.value,
                     "reason": Reason.CANCELLED.value,
-                    "message": message,
+                    "message": told,
                     "why_pending": "",
+                    "first_attempt": job.unused_attempt,
                     "finished_at_s": self.db.now(),
                 }
             return _write(self.db, connection, job, changes) if changes else job

@@ -297,6 +297,7 @@ def test_a_job_whose_cluster_is_no_longer_configured_says_so_and_cancelling_ends
     assert told == "cluster gpu is no longer configured"
     assert (ended["state"], ended["why_pending"]) == ("cancelled", "")
     assert ended["message"].endswith(f"{told}: its ranks, if there are any, were not reached")
+    assert ended["first_attempt"] == job["first_attempt"] + 1  # a hand-over may have used it
 
 
 def test_resume_goes_on_with_an_ended_job(world: World):

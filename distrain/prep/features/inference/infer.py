@@ -371,7 +371,7 @@ def infer_features(
     """
     sample = _with_decimal_point(sampled(files, most_rows))
     held = {name: sample.table[name].combine_chunks() for name in sample.file.columns}
-    with_odd, sample = _facts_of_all(held, sample)
+    with_odd, sample = _facts_of_all(held, sample, choices.targets)
     values, columns = held, with_odd
     drops_odd = skip_bad_lines and sample.file.is_text
     if drops_odd:
@@ -532,27 +532,27 @@ def _with_learnt(
     return found, [one for pair in pairs for one in of_pair(pair, of_classes=of_classes)]
 
 
-def _facts_of_all(held: Mapping[str, pa.Array], sample: Sample) -> tuple[list[Facts], Sample]:
+def _facts_of_all(
+    held: Mapping[str, pa.Array], sample: Sample, targets: Sequence[str]
+) -> tuple[list[Facts], Sample]:
     """Return the facts about all columns, and the sample with the null texts that they allow.
 
-    The document lists null texts for all columns, so a value of one column is no null text of
-    another.
+    The document lists null texts for all columns. A text that is a value of a target cannot be one,
+    because the rows of that class would be left out.
     """
-    found = [_facts_of(name, one, sample) for name, one in held.items()]
-    wanted = {text for facts in found for text in facts.null_texts}
+    found = {name: _facts_of(name, one, sample) for name, one in held.items()}
     values = {
         text
-        for facts in found
-        for text in (wanted.difference(facts.null_texts) if is_text(held[facts.name].type) else ())
-        if pc.any(pc.equal(held[facts.name], text)).as_py()
+        for name in targets
+        if name in found and found[name].kind == "text"
+        for text in sample.null_texts
+        if pc.any(pc.equal(held[name], text)).as_py()
     }
     sample = replace(sample, null_texts=tuple(t for t in sample.null_texts if t not in values))
-    return [
-        _facts_of(facts.name, held[facts.name], sample)
-        if values.intersection(facts.null_texts)
-        else facts
-        for facts in found
-    ], sample
+    for name, facts in found.items():
+        if values.intersection(facts.null_texts):
+            found[name] = _facts_of(name, held[name], sample)
+    return list(found.values()), sample
 
 
 def _facts_of(name: str, values: pa.Array, sample: Sample) -> Facts:

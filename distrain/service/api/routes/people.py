@@ -8,11 +8,10 @@ from pydantic import ConfigDict, Field
 from distrain.jobs.api_answers import Answer, Me, NewToken, Token as TokenAnswer
 from distrain.service.access.rules import Action
 from distrain.service.access.sessions import DEFAULT_DAYS, MOST_DAYS, new_token
-from distrain.service.api.bodies import Request, answer_of
+from distrain.service.api.bodies import Request, UserName, answer_of
 from distrain.service.api.dependencies import Call
 from distrain.service.api.openapi import answers
 from distrain.service.api.problems import Problem, not_found
-from distrain.service.settings import UserName
 from distrain.service.store.people import Token
 from distrain.service.values import Scope
 

@@ -112,7 +112,7 @@ def resume(job_id: PathId, body: ResumeRequest, call: Call) -> Response:
 
     If `set` has `name`, `queue.priority` or tags, they are also those of the job. Tags are added to
     its present tags. If the job has succeeded, `set` must make its training longer, and may change
-    nothing else.
+    nothing else of the training.
 
     - 409 `not_final`: the job has not ended.
     - 409 `final`: the job has succeeded, and `set` does not make its training longer.
