@@ -124,6 +124,7 @@ def _environment() -> Environment:
     found = Environment(
         loader=FileSystemLoader(_HERE / "templates"),
         autoescape=select_autoescape(("html",)),
+        auto_reload=False,  # after an upgrade in place, a running service has its old code
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from distrain.errors import DistrainError, OutputError, SpecError
+from distrain.errors import DistrainError, InputError, OutputError, SpecError
 from distrain.jobs.job_view import JobView
 from distrain.jobs.reasons import Reason
 from distrain.jobs.spec.load import parse_spec
@@ -76,6 +76,8 @@ class ClusterWorld:
             raise NotBegun(Reason.OUTPUT_ERROR, str(error), for_now=may_pass) from error
         except SpecError as error:
             raise NotBegun(Reason.INVALID_SPEC, str(error)) from error
+        except InputError as error:  # its `run.json` was replaced or damaged
+            raise NotBegun(Reason.OUTPUT_ERROR, str(error)) from error
         except DistrainError as error:
             log.warning("job %s: its run folder is not ready: %s", job.id, error)
             raise NotBegun(Reason.OUTPUT_ERROR, str(error), for_now=True) from error

@@ -10,7 +10,7 @@ from reconciled import Service
 from told_scheduler import ToldScheduler
 from waiting import until
 
-from distrain.errors import OutputError
+from distrain.errors import InputError, OutputError
 from distrain.jobs.spec import JobSpec
 from distrain.runs.run_file import RunInUse
 from distrain.service.reconcile.run_folders import RunFolders
@@ -84,8 +84,11 @@ def test_a_run_directory_in_trouble_delays_its_job_alone(
         service.comes_to("running", "job-1")
 
 
-def test_a_run_directory_that_can_never_be_made_ends_its_job_with_that(service: Service) -> None:
-    with troubled(service, _os_error(errno.EACCES)):
+@pytest.mark.parametrize("error", [_os_error(errno.EACCES), InputError("run.json is a link")])
+def test_a_run_directory_that_can_never_be_used_ends_its_job_with_that(
+    service: Service, error: Exception
+) -> None:
+    with troubled(service, error):
         service.submit()
         service.ends()
         assert (service.job().state, service.job().reason) == ("failed", "OutputError")
