@@ -9,7 +9,7 @@ COMMITTED with row locks. Rows are locked in this order: job, project.
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,8 @@ from sqlalchemy import (
     select,
 )
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DisconnectionError
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from distrain.errors import InputError, Unavailable
 from distrain.service.settings import Settings
@@ -47,6 +49,7 @@ STATEMENT_LIMIT_S = 15
 LOCK_LIMIT_S = 10
 IDLE_LIMIT_S = 15
 CONNECT_LIMIT_S = 5
+IDLE_TESTED_S = 0.5
 
 POSTGRES_NOW = literal_column("extract(epoch from clock_timestamp())::float8", Float())
 SQLITE_NOW = literal_column("distrain_now_s()", Float())
@@ -199,6 +202,28 @@ def database_url(settings: Settings) -> URL:
     )
 
 
+def _test_idle(dialect: Any) -> Callable[[Any, ConnectionPoolEntry, object], None]:
+    """Return a listener that tests a connection before use if it was idle for `IDLE_TESTED_S`.
+
+    Other connections are not tested, since each test is a round trip.
+    """
+
+    def checkout(connection: Any, record: ConnectionPoolEntry, proxy: object) -> None:
+        now_s = time.monotonic()
+        last_s = record.info.get("used_s", now_s)
+        record.info["used_s"] = now_s
+        if now_s - last_s < IDLE_TESTED_S:
+            return
+        try:
+            alive = dialect.do_ping(connection)
+        except Exception as error:
+            raise DisconnectionError() from error  # the pool then creates another connection
+        if not alive:
+            raise DisconnectionError()
+
+    return checkout
+
+
 def _postgres(url: URL, **options: Any) -> Engine:
     limits = {
         "statement_timeout": f"{STATEMENT_LIMIT_S}s",
@@ -209,10 +234,9 @@ def _postgres(url: URL, **options: Any) -> Engine:
         "tcp_keepalives_interval": "5s",
         "tcp_keepalives_count": "3",
     }
-    return create_engine(
+    engine = create_engine(
         url,
         hide_parameters=True,
-        pool_pre_ping=True,
         pool_size=POOL_KEPT,
         max_overflow=POOL_MORE,
         pool_timeout=POOL_WAIT_S,
@@ -224,6 +248,8 @@ def _postgres(url: URL, **options: Any) -> Engine:
         },
         **options,
     )
+    event.listen(engine, "checkout", _test_idle(engine.dialect))
+    return engine
 
 
 def _sqlite(url: URL) -> Engine:
