@@ -1,5 +1,6 @@
 """What every test shares."""
 
+import gc
 import os
 import shutil
 import signal
@@ -104,11 +105,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Limit torch to one thread in processes of tests, which share the cores.
+    """Limit torch to one thread in processes of tests, which share the cores; hide what is loaded.
 
     Torch's second thread mostly spins until it is its turn again: some tests took six times the
-    processor time.
+    processor time. The garbage collector would visit modules and collected tests, a million
+    objects, again in every full collection.
     """
+    gc.collect()
+    gc.freeze()
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)
 

@@ -83,6 +83,7 @@ def covered(boxes: list[list[Any]]) -> list[tuple[str, str]]:
     ]
 
 
+@pytest.mark.slow
 def test_the_page_is_small_and_nothing_is_covered_or_cut_on_any_screen(
     browser: Any, url: str, output: Path
 ) -> None:

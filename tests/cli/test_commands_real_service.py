@@ -216,6 +216,7 @@ def test_lines_come_out_of_any_pieces() -> None:
         assert list(lines_of(pieces)) == text.split("\n")
 
 
+@pytest.mark.slow
 def test_the_logs_and_the_report_of_a_job(
     service: LiveService, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

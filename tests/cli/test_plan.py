@@ -66,6 +66,7 @@ def test_mistakes_and_notes_come_as_json_too(job):
     assert ["/x" in str(mistakes[0]), "/y" in str(mistakes[1])] == [True, True]
 
 
+@pytest.mark.slow
 def test_tables_are_placed_with_bytes_and_reasons(job):
     options = ["--set", "embeddings.memory_gib=1", "--set", "embeddings.tables={C26: row_wise}"]
     tables = json.loads(planned(job, "--json", *options))["tables"]

@@ -38,6 +38,7 @@ def test_scikit_learns_own_checks_pass(kind):
     check_estimator(estimator, expected_failed_checks=NOT_FOR_US, on_skip=None)
 
 
+@pytest.mark.slow
 def test_folds_are_separate_fits_of_tables_with_texts_and_gaps():
     draw = np.random.default_rng(0)
     rows = 240
@@ -88,6 +89,7 @@ def test_an_estimator_is_fit_of_the_same_table_and_is_pickled_whole(tmp_path):
             found.predict(wrong)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Classifier, Regressor])
 def test_an_estimator_is_fit_with_the_validation_rows_and_the_seed_that_it_draws(kind, tmp_path):
     X, y = load_iris(return_X_y=True, as_frame=True)
@@ -108,6 +110,7 @@ def test_an_estimator_is_fit_with_the_validation_rows_and_the_seed_that_it_draws
         assert np.array_equal(estimator.predict(X), run.predict(X)["prediction"])
 
 
+@pytest.mark.slow
 def test_a_ranker_validates_and_scores_whole_groups():
     draw = np.random.default_rng(0)
     groups = draw.integers(0, 40, 200).astype(str)
@@ -142,7 +145,8 @@ def test_validation_rows_are_a_share_of_each_class_and_never_a_whole_class(class
         assert rows * share - 2 < chosen[strata == one].sum() < min(rows, rows * share + 1)
 
 
-@pytest.mark.parametrize("backend", ["threading", pytest.param("loky", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["threading", "loky"])
 def test_folds_in_parallel_give_the_scores_of_one_after_another(backend):
     X, y = load_iris(return_X_y=True)
     estimator = Classifier(overrides=FEW)

@@ -120,6 +120,7 @@ class Careless(Metric):
         return float("nan")
 
 
+@pytest.mark.slow
 def test_scores_reported_after_a_refit_are_those_of_the_validation_that_chose_it(
     prepared, tmp_path
 ):

@@ -29,6 +29,7 @@ ASKED = UserChoices(("target",))
 NETWORK_RATE = 0.001
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("effect", "expected"),
     [
@@ -92,6 +93,7 @@ def tiny(schema: Schema) -> Blueprint:
     return Blueprint(InputBlock(schema, Embeddings(4)), MLPBlock([4]), RegressionTask())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     "choice",

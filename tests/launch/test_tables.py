@@ -85,6 +85,7 @@ def same_bits(run, other):
     return first.keys() == second.keys() and all(torch.equal(first[k], second[k]) for k in first)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form_of_dates", [None, "%d/%m/%Y"])
 def test_every_form_of_a_table_gives_the_same_rows_and_is_prepared_once(
     table, tmp_path, form_of_dates
@@ -143,6 +144,7 @@ def test_the_decision_about_the_model_has_the_values_that_overrides_set(
     assert re.search(expected, line), line
 
 
+@pytest.mark.slow
 def test_the_decisions_describe_each_target(table, tmp_path):
     described = {}
     for names in (("bought", "price"), ("bought",), ("price",)):
@@ -192,6 +194,7 @@ def makers(kind, number, file, place):
         yield processes, lambda: [output.read_text() for output in outputs]
 
 
+@pytest.mark.slow
 def test_processes_that_prepare_the_same_rows_wait_for_one_and_take_over_from_a_dead_one(
     table, tmp_path
 ):
@@ -209,6 +212,7 @@ def test_processes_that_prepare_the_same_rows_wait_for_one_and_take_over_from_a_
     assert {path.name for path in (tmp_path / "kept").iterdir()} == {Path(ends[0][1]).parent.name}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of", [lambda y: y, lambda y: y.to_numpy(), lambda y: y.tolist()])
 def test_labels_beside_the_rows_are_an_error_whose_advice_works(table, tmp_path, of):
     labels = table["bought"]
@@ -234,6 +238,7 @@ def test_whole_numbers_that_float64_rounds_are_different_labels(tmp_path, first,
     assert pq.read_table(*job.document["data"]["train"])["label"].to_pylist() == [*draw[:-30]]
 
 
+@pytest.mark.slow
 def test_a_run_keeps_what_it_is_repeated_from(table, tmp_path):
     asked = {"target": ["bought", "stars"], "weight": "weight", "time": "at", "valid": 0.25}
     run = distrain.fit(table, **asked, model={"kind": "mlp", "hidden": [8]}, overrides=FEW,
@@ -312,6 +317,7 @@ def test_what_overrides_exclude_is_not_set_for_the_table(table, tmp_path, overri
     parse_spec(document, overrides)
 
 
+@pytest.mark.slow
 def test_evaluating_the_rows_that_a_model_trained_on_is_warned_of(table, tmp_path, caplog):
     rows, valid, other = (tmp_path / f"{name}.csv" for name in ("rows", "valid", "other"))
     table.to_csv(rows, index=False)
@@ -338,6 +344,7 @@ def test_evaluating_the_rows_that_a_model_trained_on_is_warned_of(table, tmp_pat
     assert "trained on these rows" not in caplog.text, "the file has changed"
 
 
+@pytest.mark.slow
 def test_bad_lines_stop_or_are_dropped_up_to_a_share(table, tmp_path):
     lines = table.to_csv(index=False).splitlines()
     (tmp_path / "rows.csv").write_text("\n".join([*lines[:300], "torn", *lines[300:]]))
@@ -381,6 +388,7 @@ def test_rows_left_out_and_warnings_are_repeated_when_prepared_rows_are_used_aga
     assert (again.decisions, again.warnings) == (first.decisions, first.warnings)
 
 
+@pytest.mark.slow
 def test_results_name_the_target_by_its_column(table, tmp_path):
     table.to_csv(tmp_path / "rows.csv", index=False)
     rows, root = str(tmp_path / "rows.csv"), tmp_path / "run"
@@ -397,6 +405,7 @@ def test_results_name_the_target_by_its_column(table, tmp_path):
         assert not re.search(r"\blabel\b[ :<]*(RMSE|rmse|/th)", text)
 
 
+@pytest.mark.slow
 def test_a_feature_named_label_is_not_the_target(table, tmp_path):
     said = []
     run = distrain.fit(
@@ -492,6 +501,7 @@ def test_odd_values_are_reported_before_rows_are_prepared(table, tmp_path, rows)
     assert [text.startswith("warning: price") for text in said] == [True]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "length",
     [
@@ -524,6 +534,7 @@ def test_overrides_of_what_is_fitted_to_the_rows_need_not_be_complete():
     check_overrides(("resources={backend: inline}", "model={kind: dlrm}"), "mlp")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("values", [["red", "green", "blue"], [10, 30, 70]])
 def test_classes_are_the_values_of_the_target(table, tmp_path, values):
     target = np.array(values)[table["stars"].to_numpy() % 3]
@@ -543,6 +554,7 @@ def test_classes_are_the_values_of_the_target(table, tmp_path, values):
         run.predict(table.assign(class_value=1), keep=["class_value"])
 
 
+@pytest.mark.slow
 def test_classes_that_no_signed_integer_holds_are_texts_in_scores(table, tmp_path, monkeypatch):
     def unreadable(*_):
         raise SpecError("of another version")
@@ -560,6 +572,7 @@ def test_classes_that_no_signed_integer_holds_are_texts_in_scores(table, tmp_pat
     assert columns_of_classes(run.run_dir / "model", run.load_model()) == {}
 
 
+@pytest.mark.slow
 def test_a_column_named_class_value_is_kept_where_the_values_of_classes_are_not_known(
     table, tmp_path
 ):
@@ -576,6 +589,7 @@ def test_a_column_named_class_value_is_kept_where_the_values_of_classes_are_not_
         assert scores["class_value"].astype(int).tolist() == list(range(ROWS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("values", "classes"),
     [(["no", "yes"], ["no", "yes"]), ([False, True], [0, 1]), ([3, 7], [3, 7])],
@@ -595,6 +609,7 @@ def test_the_last_of_two_classes_is_the_value_whose_probability_is_predicted(
     assert run.evaluate(table.assign(bought=goal)).auc > 0.95
 
 
+@pytest.mark.slow
 def test_a_regression_has_no_classes(table, tmp_path):
     run = distrain.fit(table, target="price", run_dir=tmp_path / "run", overrides=FEW)
     with pytest.raises(InputError):
@@ -613,6 +628,7 @@ def test_classes_are_those_of_the_target_that_the_model_learns(table, tmp_path):
     assert run.classes.tolist() == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.slow
 def test_rows_of_its_own_validate_a_model(table, tmp_path):
     run = distrain.fit(
         table[100:], target="price", valid=table[:100], run_dir=tmp_path / "run", overrides=FEW

@@ -64,6 +64,7 @@ def test_a_job_that_ended_before_its_first_step_does_not_block_its_directory(job
     assert "holds a run already" in str(again.exception)
 
 
+@pytest.mark.slow
 def test_a_run_folder_may_be_a_symbolic_link(job: Path) -> None:
     Path("disk").mkdir()
     Path("run").symlink_to("disk")
@@ -131,6 +132,7 @@ def train_table(*more: str) -> None:
     CliRunner().invoke(cli, [*TABLE, *more], standalone_mode=False, catch_exceptions=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "train", [train_table, lambda: distrain.fit("rows.csv", target="b", run_dir="run")]
 )

@@ -122,6 +122,7 @@ def test_a_hint_names_a_folder_as_a_shell_reads_it(tmp_path):
     assert words[-2:] == ["--resume", str(tmp_path / "my runs" / "a")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("refit", [True, False])
 def test_a_run_with_weights_in_a_folder_with_blanks_can_be_continued(prepared, tmp_path, refit):
     folder = tmp_path / "my runs" / "a"

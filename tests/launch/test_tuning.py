@@ -212,6 +212,7 @@ class Trainings:
             request.call_back(record_from_json(json.loads(lines[-1])))
 
 
+@pytest.mark.slow
 def test_a_search_that_was_killed_again_and_again_has_the_trials_of_one_that_was_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,6 +50,7 @@ def test_mistakes_are_told_with_their_place(api, monkeypatch):
     assert (first.where, first.hint) == ({"on": "a worker", "file": "/nowhere"}, "Mount it.")
 
 
+@pytest.mark.slow
 def test_a_check_that_comes_to_nothing(api, monkeypatch):
     program(monkeypatch, "raise SystemExit('broken')")
     with pytest.raises(ClusterError, match="broken") as failed:

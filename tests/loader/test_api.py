@@ -232,6 +232,7 @@ def test_two_workers_are_refused_and_an_error_of_a_worker_leaves_no_worker_behin
 # Copies
 
 
+@pytest.mark.slow
 def test_a_pickled_loader_goes_on_as_its_original(dataset: distrain.Dataset) -> None:
     loader = loader_of(dataset)
     batches = iter(loader)

@@ -46,6 +46,7 @@ def expected_rows(rows: int, seed: int, epoch: int, **options: Any) -> list[list
     return steps
 
 
+@pytest.mark.slow
 @settings(
     deadline=None,
     max_examples=25,

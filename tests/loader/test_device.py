@@ -76,6 +76,7 @@ def test_the_consumers_stream_follows_and_no_thread_waits(
     assert {tensor.untyped_storage().data_ptr() for tensor in tensors_of(batch)} == owned
 
 
+@pytest.mark.slow
 def test_host_memory_is_held_until_its_copy_is_complete(
     pool: BlockPool, streams: CpuStreams
 ) -> None:
@@ -92,6 +93,7 @@ def test_host_memory_is_held_until_its_copy_is_complete(
     assert idle_blocks(pool) == 1
 
 
+@pytest.mark.slow
 def test_close_waits_for_copies_and_lets_go(pool: BlockPool, streams: CpuStreams) -> None:
     delivery = DeviceDelivery(streams)
     batches = [make_batch(pool) for _ in range(2)]
@@ -230,6 +232,7 @@ def test_a_transforms_error_comes_at_its_batch(
     assert all(event.done for event in on_device.events), "host memory was let go too early"
 
 
+@pytest.mark.slow
 def test_leaving_early_drops_everything(
     dataset: Dataset, on_device: CpuStreams, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -233,6 +233,7 @@ def test_an_epoch_that_is_left_asks_for_nothing_more(
     assert len(asked.reads) == told
 
 
+@pytest.mark.slow
 def test_a_collection_in_a_fetching_thread_waits_for_no_loader(
     write_table: Any, schema: Schema, asked: type[WatchedFileSystem]
 ) -> None:
@@ -272,6 +273,7 @@ def test_no_further_than_some_row_groups_ahead_is_looked() -> None:
     fetcher.close()
 
 
+@pytest.mark.slow
 def test_a_row_group_is_held_until_its_last_slice_has_passed(one_file: str) -> None:
     url = f"watched://{one_file}"
     fetcher = Fetcher(lambda *_: [Span(0, 20)])

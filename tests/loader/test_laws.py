@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import given, settings, strategies as st
 from wording import Wording
 
@@ -166,6 +167,7 @@ def test_a_resumed_stream_equals_the_uninterrupted_one(
 BY_FILE = WindowsSpec(by="file")
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=10)
 @given(files=FILES, order=ORDER, part_size=PART_SIZE, large_rows=LARGE, data=st.data())
 def test_windows_are_tables_of_their_own_one_after_another_for_any_number_of_ranks(

@@ -65,6 +65,7 @@ def test_probabilities_are_the_mean_of_the_members_and_as_good(root: Path) -> No
     assert said["ensemble"]["log_loss"] <= np.mean([one["log_loss"] for one in runs])  # by Jensen
 
 
+@pytest.mark.slow
 def test_seeds_of_a_spec_are_trained_once_and_measured_before_their_refits(
     root: Path, tmp_path: Path, wording: Wording
 ) -> None:

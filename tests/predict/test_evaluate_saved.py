@@ -150,6 +150,7 @@ def test_the_stability_index_is_that_of_naive_groups() -> None:
     assert stability_index(*grouped_ids(ids, again)) < 0.05
 
 
+@pytest.mark.slow
 def test_columns_that_moved_from_the_training_rows_are_warned_of(
     folder: Path, tmp_path: Path
 ) -> None:
@@ -285,6 +286,7 @@ def test_integers_that_numbers_of_another_file_cannot_tell_apart_are_refused(
     assert caught.value.where == {"file": str(tmp_path / "1.parquet")}
 
 
+@pytest.mark.slow
 def test_importance_finds_the_columns_that_labels_follow(folder: Path, tmp_path: Path) -> None:
     schema, spec = criteo_schema(CARDINALITIES), MlpSpec(embedding_dim=2, hidden=(4,))
     model = build_model(schema, spec, seed=3)

@@ -173,6 +173,7 @@ def root(
     return root
 
 
+@pytest.mark.slow
 def test_a_value_has_one_id_and_one_score_in_every_file_format_and_frame(
     root: Path, client: Client, tmp_path: Path
 ) -> None:

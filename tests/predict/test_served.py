@@ -146,6 +146,7 @@ def test_columns_without_a_graph_are_named(root: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_python_warns_of_columns_without_a_graph(root: Path, tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="shop_hash"):
         Run(root / "r").export(tmp_path / "x", to="onnx", with_workflow=True)

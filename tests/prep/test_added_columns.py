@@ -100,6 +100,7 @@ def rows_of(result: PrepResult, split: str = "train") -> pa.Table:
     return pa.concat_tables(pq.read_table(file) for file in files).combine_chunks()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("table", "side"),
     [("t.csv.gz", "s.parquet"), ("t.parquet", "s.csv")],

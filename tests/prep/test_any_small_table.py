@@ -166,6 +166,7 @@ def written(folder: Path) -> dict[str, list[Any]]:
     return pa.concat_tables(map(pq.read_table, sorted((folder / "train").iterdir()))).to_pydict()
 
 
+@pytest.mark.slow
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(files=tables(), turned=st.booleans())
 def test_a_small_table_gives_the_oracles_rows_or_an_error_that_names_the_place(

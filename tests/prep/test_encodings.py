@@ -344,6 +344,7 @@ COLUMNS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["fraction", "time"])
 def test_a_cluster_writes_what_the_loops_give(
     tmp_path: Path, client: Client, by: str, wording: Wording

@@ -169,6 +169,7 @@ def assert_equal_to_naive(found: pa.Table, rows: list[dict[str, Any]]) -> None:
             assert found[name].to_pylist() == values, name
 
 
+@pytest.mark.slow
 def test_parquet_csv_and_json_lines_give_the_rows_of_a_naive_program(
     prep: Callable[..., PrepResult], tmp_path: Path
 ) -> None:
@@ -436,6 +437,7 @@ def test_the_error_of_an_empty_file_is_not_one_of_its_split(
     assert refusals[0] == refusals[1]
 
 
+@pytest.mark.slow
 def test_what_is_fitted_never_sees_validation_rows(
     prep: Callable[..., PrepResult], tmp_path: Path
 ) -> None:

@@ -91,6 +91,7 @@ def test_values_of_a_target_mean_what_is_written(prep: Prep, rule: str, values: 
 SPELLINGS = ["yes", "Yes", "YES", " yes", "no", "No", "nO ", "n", "y", "maybe", "1", "0", "true"]
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=200, deadline=None)
 def test_labels_of_an_inferred_target_are_those_of_its_two_values_or_an_error_names_another(

@@ -233,6 +233,7 @@ SKEWED = {row: f"{1.01 ** (row % 997):.3f}" for row in range(NUM_ROWS)}
 ALL: set[str] = {"null_values", "categorical", "skip"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("form", "column", "values", "target", "remedies"),
     [

@@ -206,6 +206,7 @@ def test_an_operator_after_a_fitted_one_takes_a_second_pass(
     assert_same_rows(found, workflow.fit([table]).transform(table))
 
 
+@pytest.mark.slow
 def test_documents_may_say_that_their_text_has_criteo_s_form(
     prep: Callable[..., PrepResult], raw: Path, tmp_path: Path, wording: Wording
 ) -> None:

@@ -119,6 +119,7 @@ def test_in_and_out_over_a_network_that_fails_give_the_bytes_of_a_local_run(
     assert not [name for name in store.find(f"{BUCKET}/flaky") if "/.unfinished-" in name]
 
 
+@pytest.mark.slow
 def test_local_staging_and_an_update_beside_the_first_output(
     store: Any, client: Client, table: Path, tmp_path: Path, wording: Wording
 ) -> None:
@@ -209,6 +210,7 @@ def uploads(store: Any) -> list[str]:
     return [one["Key"] for one in found.get("Uploads", ())]
 
 
+@pytest.mark.slow
 def test_lost_answers_to_an_upload_of_several_parts_leave_one_whole_object(
     store: Any, proxy: UnsteadyProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

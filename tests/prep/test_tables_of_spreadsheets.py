@@ -200,6 +200,7 @@ def test_texts_are_read_alike_in_columns_and_one_by_one(
 MIXED = ["2024-01-01", "2024-01-01T00:00Z"]  # Arrow casts no such column
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(
     text=st.from_regex(

@@ -69,6 +69,7 @@ def prep(client: Any, tmp_path: Path) -> Callable[..., PrepResult]:
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["parquet", "csv.gz"])
 def test_rows_without_a_target_get_the_features_of_those_with_one_and_keep_what_is_named(
     prep: Callable[..., PrepResult], tmp_path: Path, ending: str, wording: Wording

@@ -364,6 +364,7 @@ VALUES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", VALUES)
 def test_a_file_of_nulls_is_of_any_type_in_any_place(
     prep: Callable[..., PrepResult], kind: str

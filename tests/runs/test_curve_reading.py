@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings, strategies as st
 from kept_runs import new_run, record_of, records_of, view_of
 from pydantic_core import to_json
@@ -39,6 +40,7 @@ def of(attempt: int, step: int, split: str = "train") -> Record:
     return replace(record_of(step, split), attempt=attempt)
 
 
+@pytest.mark.slow
 @given(begins=BEGINS, limit_bytes=st.sampled_from([100, 3000, 10**6]), late=st.booleans())
 @settings(max_examples=40, deadline=None)
 def test_a_reader_has_what_counts_after_each_attempt(begins, limit_bytes, late, tmp_path_factory):

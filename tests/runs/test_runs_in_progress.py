@@ -28,6 +28,7 @@ def page_of(root, tmp_path):
     return (tmp_path / "out.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_run_in_progress_tells_attempts_restarts_and_places(tmp_path):
     root = tmp_path / "run"
     with new_run(root) as recorder:

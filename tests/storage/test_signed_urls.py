@@ -83,6 +83,7 @@ def opened(store: Store, connections: Connections, etag: str = '"1"') -> SignedR
     return found
 
 
+@pytest.mark.slow
 def test_threads_get_their_ranges_by_one_url(store: Store, connections: Connections) -> None:
     ranges = opened(store, connections)
     spans = [(begin, begin + 100 + begin % 7) for begin in range(0, 9_000, 83)]

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import psutil
+import pytest
 from distributed import LocalCluster
 from distributed.core import Status
 
@@ -50,6 +51,7 @@ def test_a_nanny_closes_whatever_its_worker_answers() -> None:
     assert not nanny.asked
 
 
+@pytest.mark.slow
 def test_ranks_are_stopped_before_the_end_of_a_workers_lifetime(monkeypatch) -> None:
     monkeypatch.setattr(leaving, "BEFORE_END_S", 0.0)
     monkeypatch.setattr(psutil.Process, "create_time", lambda _: time.time() - 3600.0)

@@ -101,6 +101,7 @@ def test_a_rank_whose_event_has_no_end_is_ended_and_named(tmp_path: Path) -> Non
     assert "64 MiB" in rank.told[0]["message"]
 
 
+@pytest.mark.slow
 def test_a_filesystem_that_hangs_holds_up_neither_the_rank_nor_its_supervisor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,6 +286,7 @@ def test_a_rank_is_asked_what_it_does(tmp_path: Path, state: str) -> None:
         assert taken["stacks"] in rank.log.read_text()
 
 
+@pytest.mark.slow
 def test_what_a_rank_started_ends_with_it_and_holds_up_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,6 +66,7 @@ class Job:
         return done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_preempted_job_is_told_to_be_requeued_and_one_that_failed_is_not(tmp_path: Path):
     run = tmp_path / "run"
     job = Job(tmp_path, "job.yaml", str(run), run=run)
@@ -81,6 +82,7 @@ def test_a_preempted_job_is_told_to_be_requeued_and_one_that_failed_is_not(tmp_p
     assert not [*tmp_path.glob("run.cluster/*")]
 
 
+@pytest.mark.slow
 def test_starts_without_a_newer_checkpoint_come_to_an_end(tmp_path: Path):
     """Such as those of a time limit that is no longer than the notice of it."""
     run = tmp_path / "run"
@@ -94,6 +96,7 @@ def test_starts_without_a_newer_checkpoint_come_to_an_end(tmp_path: Path):
     assert not [*tmp_path.glob("run.cluster/*")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", ["runs", "runs/seed-%a"])
 def test_tasks_of_an_array_have_runs_of_their_own(tmp_path: Path, given: str):
     run = tmp_path / given / "3" if "%" not in given else tmp_path / "runs" / "seed-3"

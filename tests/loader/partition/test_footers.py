@@ -177,6 +177,7 @@ print(refused)
 """
 
 
+@pytest.mark.slow
 def test_no_damaged_byte_of_a_footer_ends_the_process(tmp_path: Path) -> None:
     file = tmp_path / "a.parquet"
     pq.write_table(pa.table(columns(2)), file, store_schema=False)

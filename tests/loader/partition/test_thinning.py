@@ -57,6 +57,7 @@ def test_a_share_of_the_negatives_and_all_others_stay(tmp_path: Path) -> None:
     assert set(found) < set(ids(downsampled(table, "label", 0.2, seed=3)))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=6)
 @given(
     sizes=st.tuples(st.integers(1, 40), st.integers(1, 40)),

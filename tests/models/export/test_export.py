@@ -219,6 +219,7 @@ def test_a_folder_appears_whole_or_not_at_all(saved, tmp_path, monkeypatch, word
     assert [one.name for one in tmp_path.iterdir()] == ["model"]
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_program_that_torch_alone_loads(saved, tmp_path):
     out = tmp_path / "out"
     result = CliRunner().invoke(command, [str(tmp_path / "model"), str(out)])

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 import torch
 from click.testing import CliRunner
 from hypothesis import given, strategies as st
@@ -80,6 +81,7 @@ def planted(rows: int = 20_000) -> tuple[Any, Batch, Tensor]:
     return model, batch, torch.bernoulli(chances, generator=generator)
 
 
+@pytest.mark.slow
 def test_metrics_of_planted_rows_are_measured_with_the_tables_that_are_written(
     tmp_path: Path,
 ) -> None:

@@ -287,6 +287,7 @@ class LargestResult(TorchDispatchMode):
         return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["din", "bst", "sasrec", "hstu"])
 def test_memory_follows_all_events_and_not_the_longest_row(kind, monkeypatch):
     monkeypatch.setattr("distrain.models.blocks.event_sequences._FEW_PLACES", 100)
@@ -404,6 +405,7 @@ def test_a_model_without_events_leaves_their_numbers_out_and_refuses_those_of_no
         build_model(SCHEMA.with_columns(alone), MlpSpec(), seed=0)
 
 
+@pytest.mark.slow
 def test_a_plan_counts_as_many_events_as_there_may_be():
     job = {"data": {"train": "t"}, "model": SPECS["sasrec"].model_dump()}
     few, many = (

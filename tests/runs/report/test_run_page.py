@@ -132,6 +132,7 @@ def test_a_run_that_goes_on_is_shown_so_far(tmp_path, words_alone):
     assert page.row("waiting for data") == "mean 24.2 %"  # 4 of 16.5 s
 
 
+@pytest.mark.slow
 def test_the_command_writes_into_the_run_and_curves_on_request(finished):
     done = CliRunner().invoke(command, [str(finished), "--curves"], catch_exceptions=False)
     paths = RunPaths(finished)

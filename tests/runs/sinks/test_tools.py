@@ -66,6 +66,7 @@ def mlflow_store(empty_store, tmp_path, monkeypatch):
     return f"sqlite:///{tmp_path / 'mlflow.db'}"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_without_an_address_sinks_keep_their_files_in_the_run_directory(
     facts, mlflow_store, tmp_path, monkeypatch
@@ -81,6 +82,7 @@ def test_without_an_address_sinks_keep_their_files_in_the_run_directory(
     assert (facts.run_dir / "mlflow.db").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # MLflow's, of what it is built on
 def test_mlflow_has_the_runs_metrics_parameters_and_end(facts, stamped, mlflow_store):
     from mlflow import MlflowClient
@@ -109,6 +111,7 @@ def test_mlflow_has_the_runs_metrics_parameters_and_end(facts, stamped, mlflow_s
     assert sorted(set(steps)) == [5, 10, 15]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_mlflow_has_what_has_names_that_it_refuses_or_that_are_alike(facts, stamped, mlflow_store):
     from mlflow import MlflowClient

@@ -25,6 +25,7 @@ def shown(scheduler: BareScheduler) -> str:
         session.close()
 
 
+@pytest.mark.slow
 def test_documents_figures_and_pages_come_late_and_once(tmp_path: Path) -> None:
     with bare_scheduler(tmp_path) as scheduler:
         assert [scheduler.get(path)[0] for path in ("/distrain", "/distrain/v1/jobs")] == [404, 404]

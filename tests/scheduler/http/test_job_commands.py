@@ -126,6 +126,7 @@ async def test_a_put_that_comes_after_its_cancellation_is_refused(site: OrderSit
             assert (await site.put(client, job_id, first_attempt=3))[1]
 
 
+@pytest.mark.slow
 @beside(new_order_site)
 async def test_tombstones_outlive_the_jobs_that_are_kept(site: OrderSite) -> None:
     coordinator = site.coordinator

@@ -33,6 +33,7 @@ def children() -> set[int]:
     return {child.pid for child in Process().children()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "state", "error"),
     [
@@ -103,6 +104,7 @@ async def test_checks_of_one_owner_leave_room_for_those_of_others(
     assert states == ["running"] + ["waiting"] * (most - 1)
 
 
+@pytest.mark.slow
 @beside(new_order_site)
 async def test_too_many_are_refused_old_ones_forgotten_and_no_worker_is_said(
     site: OrderSite,

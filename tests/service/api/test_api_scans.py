@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from api_world import World, api_world
 from sqlalchemy import event
 from told_scheduler import ToldScheduler
@@ -56,6 +57,7 @@ def scans(store: Store, statement: str, parameters: Any) -> list[str]:
     return [match[0] for row in plan if (match := SCAN.search(row[3]))]
 
 
+@pytest.mark.slow
 def test_no_statement_reads_a_whole_large_table(tmp_path: Path) -> None:
     with ToldScheduler() as scheduler:
         profile = ClusterProfile(

@@ -4,6 +4,7 @@ import pytest
 from service_story import walk
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "count", "moves"),
     [

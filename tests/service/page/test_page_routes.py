@@ -247,6 +247,7 @@ def test_the_id_of_a_form_is_no_path(site, form, new_id):
     assert site.world.store.job(new_id) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "spec",
     [

@@ -29,6 +29,7 @@ def test_a_job_runs_and_has_its_summary_when_it_has_ended(
     assert [attempt.attempt for attempt in service.store.attempts("job-1")] == [1]
 
 
+@pytest.mark.slow
 def test_an_end_that_was_seen_stays_one_while_nobody_writes_the_summary(
     service: Service, east: ToldScheduler
 ) -> None:
@@ -46,6 +47,7 @@ def test_an_end_that_was_seen_stays_one_while_nobody_writes_the_summary(
     assert ("job-1", 2) not in east.started
 
 
+@pytest.mark.slow
 def test_the_number_of_an_attempt_without_files_is_not_given_again(
     service: Service, east: ToldScheduler
 ) -> None:
@@ -64,6 +66,7 @@ def test_the_number_of_an_attempt_without_files_is_not_given_again(
     assert service.job().scheduler_losses == 1
 
 
+@pytest.mark.slow
 def test_an_orphan_is_cancelled(service: Service, east: ToldScheduler) -> None:
     with service.reconciler():
         spec = {"name": "x", "data": {"train": "/x"}, "model": {"kind": "mlp"}}

@@ -131,6 +131,7 @@ def site(tmp_path: Path, certificate, east: ToldScheduler, told_at_once, monkeyp
             yield kube, east, service, lambda: service.reconciler(launcher=lambda name: launcher)
 
 
+@pytest.mark.slow
 def test_jobs_bring_workers_a_wider_one_more_and_idleness_none(site):
     kube, scheduler, service, reconciler = site
     service.submit("narrow", num_ranks=1)

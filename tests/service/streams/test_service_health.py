@@ -46,6 +46,7 @@ def test_a_service_is_ready_while_its_reconcilers_are_at_work(
     assert (answer.status_code, list(answer.json()["failed"])) == (503, ["reconcile"])
 
 
+@pytest.mark.slow
 def test_while_the_database_hangs_the_process_lives_and_is_not_ready(
     service: LiveService, hanging: threading.Event
 ) -> None:
@@ -118,6 +119,7 @@ def test_a_call_that_hangs_since_long_is_not_waited_for() -> None:
         look.result(_fails, 60)
 
 
+@pytest.mark.slow
 def test_a_call_behind_late_ones_fails_at_once() -> None:
     look, released = BoundedCalls("test-look", 2), threading.Event()
     for _ in range(2):

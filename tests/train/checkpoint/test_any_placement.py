@@ -6,6 +6,7 @@ gangs.
 
 import tempfile
 
+import pytest
 import torch
 from checkpoint_states import (
     SCHEMA,
@@ -48,6 +49,7 @@ def states_of(gang, kind, content=None, schema=SCHEMA):
     return states
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(
     saving=gangs,

@@ -129,6 +129,7 @@ def test_tensors_may_change_as_soon_as_save_returns(place, make_writer, monkeypa
     assert reports[0].stood_still_s == saved.stood_still_s  # known before anything was written
 
 
+@pytest.mark.slow
 def test_the_second_waits_for_the_first(place, make_writer, monkeypatch):
     slow = Slow(monkeypatch)
     state, _ = filled_state(1)

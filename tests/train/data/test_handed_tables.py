@@ -84,6 +84,7 @@ def test_without_the_file_or_with_a_broken_one_footers_are_read(handed, content)
     assert check_inputs(spec, 0.0, path) == found
 
 
+@pytest.mark.slow
 def test_whatever_byte_is_damaged_all_tables_are_read_or_none(handed):
     path, spec = handed
     inputs = check_inputs(spec, 0.0, path)

@@ -87,6 +87,7 @@ def train(folder: Path, root: Path, *overrides: str) -> tuple[BinaryReport, Bina
     return last(StepsDone), last(EvaluationDone)
 
 
+@pytest.mark.slow
 def test_scores_are_those_of_all_rows(planted: Path, tmp_path: Path) -> None:
     _, expected = train(planted, tmp_path / "all")
     trained, found = train(

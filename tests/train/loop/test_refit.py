@@ -51,6 +51,7 @@ def test_it_is_a_training_of_all_rows_for_as_many_passes(prepared: Path, tmp_pat
     assert summary.rows == view.total_rows
 
 
+@pytest.mark.slow
 def test_damaged_checkpoints_of_it_take_it_back_to_its_beginning(
     prepared: Path, tmp_path: Path
 ) -> None:

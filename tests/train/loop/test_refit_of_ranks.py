@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 from gloo_ranks import on_ranks
 from loaded_scripts import load_script
@@ -10,6 +11,7 @@ from rank_processes import of_kind
 rank_side = load_script(Path(__file__).with_name("refit_rank.py"))
 
 
+@pytest.mark.slow
 def test_a_refit_of_ranks_with_unlike_rows_plays_graphs_with_the_bits_of_plain_steps(
     prepared: Path, tmp_path: Path
 ) -> None:

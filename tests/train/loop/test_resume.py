@@ -13,7 +13,8 @@ from distrain.metrics import BinaryMetrics
 from distrain.train.audit.audit import audit_run
 
 SCRIPT = Path(__file__).with_name("resume_ranks.py")
-pytestmark = pytest.mark.timeout(600)  # the first test waits for all trainings
+# The first test waits for all trainings.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 # 15 steps of an epoch, 19 in all, and validations of 5 batches after steps 6, 12, 18 and 19.
 # The places of the agreement are: steps 1 to 6: 0 to 5; validation: 6 to 10; steps 7 to 12: 11 to

@@ -161,6 +161,7 @@ def test_dense_parameters_take_what_their_vectors_and_optimizer_take(optimizer):
     assert dense_bytes(values, optimizer) == pytest.approx(size_of(vectors + state), rel=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["mlp", "dlrm"])
 def test_a_large_slice_takes_what_small_ones_foretell(kind):
     spec = job(kind)
@@ -177,6 +178,7 @@ def test_a_large_slice_takes_what_small_ones_foretell(kind):
     assert found.embedding_bytes_per_row < found.scoring_bytes_per_row < found.bytes_per_row
 
 
+@pytest.mark.slow
 def test_other_ways_to_train_are_probed():
     usual = probe_memory(job(), SCHEMA)
     for settings in ({"precision": "bf16"}, {"micro_batches": 4}):
@@ -185,12 +187,14 @@ def test_other_ways_to_train_are_probed():
         assert other.embedding_bytes_per_row == usual.embedding_bytes_per_row
 
 
+@pytest.mark.slow
 def test_the_probe_has_labels_and_weights_of_all_tasks():
     tasks = {"a": {"target": "label"}, "b": {"target": "I1", "kind": "regression", "weight": "I2"}}
     spec = parse_spec({"data": {"train": "nowhere"}, "model": {"kind": "mlp", "tasks": tasks}})
     assert probe_memory(spec, with_targets(SCHEMA, spec)).bytes_per_row > 0
 
 
+@pytest.mark.slow
 def test_drawn_negatives_are_probed():
     def probed(**options):
         section = {"kind": "sasrec_retrieval", "embedding_dim": 4, "max_length": 3, **options}
@@ -202,6 +206,7 @@ def test_drawn_negatives_are_probed():
     assert drawn.bytes_per_row > plain.bytes_per_row
 
 
+@pytest.mark.slow
 def test_lists_that_the_model_does_not_use_are_probed():
     # None of the lists is of the user or the item.
     section = {"kind": "two_tower", "tower": [4], "task": "retrieval"}

@@ -100,6 +100,7 @@ def test_lists_that_were_made_on_the_device_wait(name):
     assert len(waits) > 3
 
 
+@pytest.mark.slow
 def test_the_blocks_of_attention_are_chosen_for_the_device(monkeypatch):
     _, launches = steady_step("hstu")
     monkeypatch.setattr(hstu, "_MOST_WEIGHTS", 1)
@@ -117,6 +118,7 @@ def test_a_recorded_step_is_few_launches(name, spec, expected):
     assert launches == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_ranks", rank_side.GANGS)
 def test_no_recorded_step_of_several_ranks_waits_for_the_device(num_ranks):
     """With the request of the next batch's rows; the answer to this batch's is on the host."""
