@@ -48,7 +48,7 @@ from distrain.diagnostics.check import CheckVerdict
 )
 @json_option("Print a JSON list of checks; for a cluster one JSON document.")
 def command(scheduler: str | None, run_dir: Path, **examined: Any) -> None:
-    """Check this machine or a cluster, and say how to correct what is wrong.
+    """Check this machine or a cluster, and say how to fix each problem.
 
     Without --scheduler, checks this machine: versions, devices, memory and write access. With
     --scheduler, checks the cluster's scheduler and all of its workers: versions, connections

@@ -113,7 +113,7 @@ def table_options(function: Function) -> Function:
         click.option(
             "--task",
             type=click.Choice(["binary", "regression", "multiclass"]),
-            help="What the targets are; default: by their values.",
+            help="The kind of the targets. Default: inferred from their values.",
         ),
         click.option("--weight", metavar="COLUMN", help="The column of the rows' weights."),
         click.option(

@@ -17,7 +17,7 @@ class JobState(StrEnum):
     STARTING = "starting"  # its rank processes are being started
     RUNNING = "running"  # every rank is connected to its peers and trains
     STOPPING = "stopping"  # its ranks are being stopped, for any reason
-    RESTARTING = "restarting"  # its ranks are gone, its workers stay reserved for the next attempt
+    RESTARTING = "restarting"  # its ranks have ended; its workers are reserved for the next attempt
     SUCCEEDED = "succeeded"  # every rank finished its work
     FAILED = "failed"  # see the reason
     CANCELLED = "cancelled"  # stopped on request

@@ -129,9 +129,9 @@ def _none_found(root: Path, place: "CheckpointDir", saved: Mapping[str, Any]) ->
     if place.damaged:
         where["found there"] = "; ".join(place.damaged)
     return InputError(
-        f"the run wrote {saved['count']} checkpoints, and no complete one was found",
+        f"no complete checkpoint was found, although the run wrote {saved['count']}",
         where=where,
-        hint="Set checkpoint.dir to their place, or restart from step 0: --without-checkpoint.",
+        hint="Set checkpoint.dir to their location, or restart from step 0: --without-checkpoint.",
     )
 
 

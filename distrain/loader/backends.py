@@ -205,7 +205,7 @@ def choose_reader(
     if reason is not None:
         raise SpecError(
             f"reader {requested!r} cannot serve this table: {reason}",
-            hint="It decodes on the batches' GPU; 'auto' chooses another reader.",
+            hint="It decodes on the GPU that receives the batches; 'auto' chooses another reader.",
         )
     return ReaderChoice(requested, "asked for")
 

@@ -262,7 +262,7 @@ def vectors_of(shape: Shape, who: str) -> Vectors:
             return Vectors(sum(one.count for one in shapes), shapes[0].dim, shape.made_by)
     raise ModelError(
         f"{who} needs vectors of equal width, but {shape.made_by} returns {shape}",
-        hint="Give all embeddings the same width, and bring continuous columns there by a layer.",
+        hint="Give all embeddings the same width, and project continuous columns to it.",
     )
 
 

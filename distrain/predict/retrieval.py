@@ -165,7 +165,7 @@ def _all_vectors(
     twice = ids[1:][ids[1:] == ids[:-1]]
     if len(twice):
         raise DataError(
-            f"an item has several rows in the table of items: the id {twice[0]}",
+            f"the item with id {twice[0]} has several rows in the table of items",
             hint="Keep one row of each item.",
         )
     return ids, vectors

@@ -309,7 +309,7 @@ def _no_ones(features: FeatureConfig, file: TableFile, num_rows: int) -> DataErr
         first = rows_of(file, features.document.format, [target.column], _SHOWN_ROWS)
         distinct = first.table[target.column].drop_null().unique().to_pylist()
         where["values in its first rows"] = ", ".join(map(repr, distinct[:_SHOWN_VALUES]))
-    rule = "" if target.comparison is None else f": target.{target.comparison[0]} fits no row"
+    rule = "" if target.comparison is None else f": no row satisfies target.{target.comparison[0]}"
     return DataError(
         f"all {num_rows:,} labels are 0{rule}",
         where=where,

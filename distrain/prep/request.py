@@ -92,7 +92,7 @@ class PrepRequest:
         fraction = self.valid_fraction
         checks = {
             "no input was named": not self.inputs,
-            "name one of valid, valid_fraction and valid_rows, not more": sum(splits) > 1,
+            "give only one of valid, valid_fraction and valid_rows": sum(splits) > 1,
             f"valid_fraction {fraction} is not between 0 and 1": fraction is not None
             and not 0 < fraction < 1,
             f"valid_rows {self.valid_rows} is below 1": self.valid_rows is not None

@@ -111,7 +111,7 @@ def store_rows(rows: Any, place: Path) -> str:
             folder.mkdir()
             table = table_of(rows)
             if not table.num_rows:
-                raise InputError(f"the {type(rows).__name__} given has no rows")
+                raise InputError(f"the given {type(rows).__name__} has no rows")
             _write(table, folder)
         stored = place / _name_by_content(folder)
         rename_unless_there(folder, stored)
@@ -211,7 +211,7 @@ def _interval_texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _unusable(kind: str, field: pa.Field) -> InputError:
     return InputError(
-        f"a column of the {kind} given has values of the type {field.type}",
+        f"a column of the given {kind} has the unsupported type {field.type}",
         where={"column": field.name},
         hint="Convert the column to texts or numbers, or leave it out.",
     )
@@ -253,7 +253,7 @@ def _column(name: str, values: Any) -> Any:
 
 def _unreadable(kind: str, error: Exception, **where: Any) -> InputError:
     return InputError(
-        f"the {kind} given cannot be read as a table: {error}",
+        f"cannot read the given {kind} as a table: {error}",
         where=where,
         hint="A DataFrame or an Arrow table is needed, whose columns hold single values or lists "
         "of one type each, or dictionaries, or the paths of files.",

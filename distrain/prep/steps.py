@@ -81,7 +81,7 @@ def log(values: Values, _step: Any, _: Any) -> Values:
 
 def check_log(x: Any) -> None:
     """Raise `UnusableValue` if a number is -1 or less; NaN is accepted."""
-    refuse(x <= -1, "log(1 + x) does not exist")
+    refuse(x <= -1, "log(1 + x) is undefined")
 
 
 def normalize(values: Values, step: Step, _: Any) -> Values:

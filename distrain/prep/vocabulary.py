@@ -56,14 +56,14 @@ def mistake_of_name(name: str) -> str | None:
     """Return why a vocabulary cannot have a name; `None` if it can.
 
     >>> mistake_of_name("item/sku")
-    "a file has this name, which cannot contain '/'"
+    "a file gets this name, so it cannot contain '/'"
     """
     for character in "/\0":
         if character in name:
-            return f"a file has this name, which cannot contain {character!r}"
+            return f"a file gets this name, so it cannot contain {character!r}"
     size = len(name.encode())
     if size > _LONGEST_NAME_BYTES:
-        return f"a file has this name, so the limit is {_LONGEST_NAME_BYTES} bytes, not {size}"
+        return f"a file gets this name: it has {size} bytes, the limit is {_LONGEST_NAME_BYTES}"
     return None
 
 

@@ -243,7 +243,7 @@ def check_new_run(paths: RunPaths, *, overwrite: bool = False) -> None:
     """
     if file := next((one for one in (paths.root, *paths.root.parents) if one.is_file()), None):
         raise OutputError(
-            "the run folder cannot be made: a file has its name",
+            "cannot create the run folder: a file with this name exists",
             where={"path": str(file)},
             hint="Choose another --run-dir.",
         )
@@ -253,7 +253,7 @@ def check_new_run(paths: RunPaths, *, overwrite: bool = False) -> None:
             return
     if (paths.spec.exists() or paths.run.exists()) and why_never_trained(paths) is None:
         raise OutputError(
-            "the run folder holds a run already",
+            "the run folder already contains a run",
             where={"path": str(paths.root)},
             hint=_instead_of_beginning(paths),
         )

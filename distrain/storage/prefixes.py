@@ -96,7 +96,7 @@ def refuse_unfinished(url: str, retry_s: float = 0.0) -> None:
         state = _readable_state(folder, retry_s)
         if state is not None and state.state != MADE:
             raise DataError(
-                "this output is not finished: it is incomplete",
+                "this output is incomplete: the command that writes it has not finished",
                 where={"path": folder, "made on": state.host},
                 hint="Wait if the command that makes it still runs; otherwise run it again with "
                 "the same --out: it starts over and removes the leftovers.",

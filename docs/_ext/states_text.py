@@ -28,7 +28,7 @@ def table() -> str:
         if state.name not in comments:
             raise LookupError(f"JobState.{state.name} has no comment that says what it means")
         targets = [t for t in JobState if t in TRANSITIONS[state]]
-        moves = ", ".join(code(t.value) for t in targets) or "nowhere: it is final"
+        moves = ", ".join(code(t.value) for t in targets) or "none (final)"
         rows.append((code(state.value), first_sentence_capital(comments[state.name]), moves))
     return make_table(["state", "meaning", "moves to"], rows)
 

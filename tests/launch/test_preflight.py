@@ -141,7 +141,7 @@ def test_a_taken_run_directory_and_a_bad_sink_are_told_together(job: Path) -> No
     options = ["--run-dir", "run", "--sink", "nowhere"]
     told = verdict("train", job, *options, "--dry-run")
     assert told == verdict("train", job, *options)
-    assert all(word in told for word in ("2 mistakes", "holds a run already", "'nowhere'"))
+    assert all(word in told for word in ("2 mistakes", "already contains a run", "'nowhere'"))
 
 
 def inputs_of(rows: int) -> Inputs:

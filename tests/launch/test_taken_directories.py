@@ -61,7 +61,7 @@ def test_a_job_that_ended_before_its_first_step_does_not_block_its_directory(job
     assert Path("run/notes.txt").read_text() == "mine"
     again = CliRunner().invoke(cli, ["train", str(job), *RUN])
     assert isinstance(again.exception, OutputError)
-    assert "holds a run already" in str(again.exception)
+    assert "already contains a run" in str(again.exception)
 
 
 @pytest.mark.slow
@@ -172,5 +172,5 @@ def test_what_may_have_trained_is_kept(job: Path, held: dict[str, str | None]) -
     files = {path: path.read_text() for path in Path("run").rglob("*") if path.is_file()}
     done = CliRunner().invoke(cli, ["train", str(job), *RUN])
     assert isinstance(done.exception, OutputError)
-    assert "holds a run already" in str(done.exception)
+    assert "already contains a run" in str(done.exception)
     assert {path: path.read_text() for path in Path("run").rglob("*") if path.is_file()} == files

@@ -91,7 +91,7 @@ id_option = click.option(
 )
 job_options = job_server_options("The Dask scheduler that has the job.")
 wait_option = click.option(
-    "--wait", "waits", is_flag=True, help="Return at the job's end, with its exit code."
+    "--wait", "waits", is_flag=True, help="Wait until the job ends; exit with its exit code."
 )
 
 

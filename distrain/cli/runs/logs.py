@@ -41,7 +41,7 @@ def command(
     tail: int | None,
     server: str | None,
 ) -> None:
-    """Print the output of the ranks of a run, also while they run.
+    """Print the output of the ranks of a run, even while they run.
 
     Each rank of each attempt has its own log in the folder `logs` of the run folder. If a rank
     prints very much, the first and last 64 MiB are kept.

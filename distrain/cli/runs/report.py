@@ -40,7 +40,7 @@ def command(
     with_curves: bool,
     server: str | None,
 ) -> None:
-    """Write one self-contained HTML file about a run, also a failed or running one.
+    """Write a self-contained HTML page about a run, even if it failed or still runs.
 
     It shows the outcome, curves over rows and training time, the time by phase and rank,
     checkpoints and restarts. Tables list the data, hardware, versions and the spec.

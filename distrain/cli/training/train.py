@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     "--valid",
     multiple=True,
     metavar="SHARE|ROWS|SPLIT|FILE",
-    help="With --target: what to validate on. A share of the rows, drawn at random or with --time "
-    "the latest, a number of last rows, a split of a features document ('{by: hash, column: user, "
-    "share: 0.1}'), files, or none. Default: about a tenth; the latest rows if there is a column "
-    "of times.",
+    help="With --target: the validation rows. A share of the rows (drawn at random, or the latest "
+    "with --time), a number of last rows, a split as in a features document ('{by: hash, column: "
+    "user, share: 0.1}'), files, or none. Default: about a tenth; the latest rows if there is a "
+    "column of times.",
 )
 @click.option(
     "--model", help="With --target: the model, such as mlp. Default: chosen for the table."

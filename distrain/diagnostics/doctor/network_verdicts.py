@@ -18,7 +18,7 @@ _SETTINGS = "docs/security.md, Settings for a firewall"
 def judge_answers(seen: ClusterFacts) -> Iterator[Finding]:
     """Yield findings on processes that did not answer, and on a cluster without workers."""
     for place, why in sorted(seen.silent.items()):
-        mend = "Check its log; is it stopped, swapping, or another version of distrain?"
+        mend = "Check its log: is it stopped, is it swapping, or is its distrain version different?"
         yield mistake("no answer", (place,), why, mend)
     if not any(place.role is ProcessRole.WORKER for place in (*seen.facts, *seen.silent)):
         scheduler = ProcessPlace(ProcessRole.SCHEDULER, seen.scheduler)

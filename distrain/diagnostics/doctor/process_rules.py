@@ -164,7 +164,7 @@ RULES = (
         "gpu memory",
         _WORKERS,
         lambda seen, f: _little_memory(f) if _uses_gpu(seen, f) else "",
-        "See who uses it there: nvidia-smi.",
+        "Run nvidia-smi there to see which processes use it.",
         _warning,
     ),
     Rule(
@@ -193,7 +193,7 @@ RULES = (
             if f.available_bytes < LEAST_MEMORY_BYTES
             else ""
         ),
-        "`ps aux --sort=-rss` there shows its users; `distrain plan`, a job's needs.",
+        "Run `ps aux --sort=-rss` there to see what uses it; `distrain plan` shows a job's needs.",
         _warning,
     ),
     Rule(

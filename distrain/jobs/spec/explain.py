@@ -19,7 +19,7 @@ _LIKENESS = 0.7  # below this similarity a suggested name would mislead
 LONGEST_VALUE = 80
 """Maximum number of characters shown of an invalid value."""
 
-_WHOLE, _NUMBER, _FLAG = "a whole number is needed", "a number is needed", "true or false is needed"
+_WHOLE, _NUMBER, _FLAG = "an integer is needed", "a number is needed", "true or false is needed"
 
 # pydantic's messages name Python's types; a job spec has numbers, lists and mappings.
 _WORDS = {
@@ -32,7 +32,7 @@ _WORDS = {
     "finite_number": "a finite number is needed",
     "bool_type": _FLAG,
     "bool_parsing": _FLAG,
-    "string_type": "a text is needed (in quotes, if it looks like a number)",
+    "string_type": "a string is needed (in quotes, if it looks like a number)",
     "string_too_short": "a text of one or more characters is needed",
     "tuple_type": "a list is needed",
 }
@@ -162,7 +162,7 @@ def _explain(item: Any, root: type[BaseModel]) -> str:
             message = _words_for(item)
     if not keys:
         return message
-    return f"{path}: {message[0].lower()}{message[1:]}, not {shown(item['input'])}"
+    return f"{path}: {message[0].lower()}{message[1:]}; got {shown(item['input'])}"
 
 
 def _example(section: Any) -> str:

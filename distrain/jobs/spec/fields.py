@@ -22,7 +22,7 @@ def _no_truth_value(value: object) -> object:
     Since `True` is 1 in Python, `num_ranks: yes` would otherwise train on one rank.
     """
     if isinstance(value, bool):
-        raise ValueError("a number is needed (YAML reads yes, no, on and off as truth values)")
+        raise ValueError("a number is needed (YAML reads yes, no, on and off as booleans)")
     return value
 
 

@@ -204,14 +204,14 @@ def _refuse_missing(values: Any, group: RowGroup, name: str) -> None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    counts = {"no value of": values.null_count}
+    counts = {"no value in": values.null_count}
     if pa.types.is_floating(values.type):
         for word, is_such in (("NaN in", pc.is_nan), ("infinity in", pc.is_inf)):
             counts[word] = pc.sum(is_such(values)).as_py()
     for word, count in counts.items():
         if count:
             raise DataError(
-                f"{count} rows have {word} column {name!r}, so they are in no window",
+                f"{count} rows have {word} column {name!r}, so they belong to no window",
                 where={**group.where, "column": name},
                 hint="Exclude such rows with data.filter, or when the table is written.",
             )

@@ -213,7 +213,7 @@ def checked_numbers(values: pa.Array, column: ColumnSpec) -> pa.Array:
             true_positions(missing),
             gaps,
             "and has no replacement",
-            "Set its fill in the features document.",
+            "Set `fill` for this column in the features document.",
         )
     clips = [step for step in column.operators if isinstance(step, Clip)]
     low = all(clip.min is None for clip in clips)
@@ -231,6 +231,6 @@ def checked_numbers(values: pa.Array, column: ColumnSpec) -> pa.Array:
         )
     is_clipped = any(clip.min is not None and clip.min > -1 for clip in clips)
     if LogOp.kind in steps and not is_clipped and negative.any():
-        problem = "of which log(1 + x) does not exist"
+        problem = "for which log(1 + x) is undefined"
         raise BadValues(true_positions(negative), values, problem, "Set its clip.min to 0.")
     return pa.array(numbers, mask=missing)

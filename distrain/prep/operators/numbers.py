@@ -150,9 +150,9 @@ def _log_mistake(keys: Mapping[str, Any]) -> str | None:
         return None
     is_clipped = clip is not None and clip.min is not None and clip.min > -1
     if fill is not None and fill <= -1 and not is_clipped:
-        return f"log(1 + x) of fill {fill:g} does not exist; set clip.min above -1"
+        return f"log(1 + x) is undefined for fill {fill:g}; set clip.min above -1"
     if clip is not None and clip.max is not None and clip.max <= -1:
-        return f"log(1 + x) does not exist up to clip.max {clip.max:g}"
+        return f"log(1 + x) is undefined for values up to clip.max {clip.max:g}"
     return None
 
 
@@ -185,7 +185,7 @@ class LogOp(Operator):
             check_log(values.to_numpy(zero_copy_only=False))
         except UnusableValue as bad:
             raise DataError(
-                f"log(1 + x) of {values[bad.place].as_py():g} does not exist",
+                f"log(1 + x) is undefined for {values[bad.place].as_py():g}",
                 where={"column": column},
                 hint="Put Clip(min=0) before LogOp.",
             ) from None

@@ -45,19 +45,22 @@ class SynthRequest:
     overwrite: bool = False  # whether an earlier generated data set at `out` may be replaced
 
     def __post_init__(self) -> None:
-        checks = {
-            f"rows is {self.rows}; at least 1": self.rows >= 1,
-            f"valid_rows is {self.valid_rows}; at least 0": self.valid_rows >= 0,
-            f"seed is {self.seed}; at least 0": self.seed >= 0,
-            f"scale is {self.scale}; above 0 and at most 1": 0 < self.scale <= 1,
-            f"click_rate is {self.click_rate}; 0.001 to 0.999": 0.001 <= self.click_rate <= 0.999,
-            f"format is {self.format!r}; one of {', '.join(FORMATS)}": self.format in FORMATS,
-            f"files is {self.files}; at least 1": self.files >= 1,
-            f"files is {self.files}; at most rows ({self.rows})": self.files <= max(self.rows, 1),
+        rules = {
+            "rows": ("at least 1", self.rows >= 1),
+            "valid_rows": ("at least 0", self.valid_rows >= 0),
+            "seed": ("at least 0", self.seed >= 0),
+            "scale": ("above 0 and at most 1", 0 < self.scale <= 1),
+            "click_rate": ("0.001 to 0.999", 0.001 <= self.click_rate <= 0.999),
+            "format": (f"one of {', '.join(FORMATS)}", self.format in FORMATS),
+            "files": (f"1 to rows ({self.rows})", 1 <= self.files <= max(self.rows, 1)),
         }
-        mistakes = [text for text, good in checks.items() if not good]
+        mistakes = [
+            f"{name} is {getattr(self, name)!r}, must be {rule}"
+            for name, (rule, good) in rules.items()
+            if not good
+        ]
         if mistakes:
-            raise InputError("no such data can be generated: " + "; ".join(mistakes))
+            raise InputError("invalid options for generated data: " + "; ".join(mistakes))
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def death_without_report(event: RankExited, status: RankStatus) -> AttemptFailur
             return AttemptFailure(Reason.PEER_LOST, message, event.rank, log_tail=event.log_tail)
         message = f"rank {event.rank} ({place}) was killed by {name}"
         if name == "SIGKILL":
-            message += "; by `kill -9`, or because the kernel was out of memory (see dmesg)"
+            message += ": by `kill -9`, or by the kernel's out-of-memory killer (see dmesg)"
     else:
         message = f"rank {event.rank} ({place}) ended with exit code {event.exit_code}, no report"
     return AttemptFailure(Reason.RANK_DIED, message, event.rank, log_tail=event.log_tail)
@@ -140,7 +140,7 @@ def judge(job: Job, cause: AttemptFailure, now_s: float, *, queue_again: bool) -
         return AttemptVerdict(again, message=cause.message)
     budget, most = _budget(job, cause)
     if most is not None and job.spent[budget] >= most:
-        left = f"\nno restart is left: {budget.replace('_', ' ')} may be {most}" if most else ""
+        left = f"\nno restart is left (limit of {budget.replace('_', ' ')}: {most})" if most else ""
         return AttemptVerdict(JobState.FAILED, message=cause.message + left)
     if budget == "preemptions":
         return AttemptVerdict(again, budget, message=cause.message)
@@ -165,7 +165,7 @@ def _in_a_row(job: Job) -> tuple[int, str]:
     this attempt reached a later step than all attempts that failed before.
     """
     before = 0 if job.step > job.furthest_failed_step else job.failures_in_a_row
-    return before, f"{before + 1} failures in a row got no further than step {job.step}"
+    return before, f"{before + 1} failures in a row without progress beyond step {job.step}"
 
 
 def _losses(job: Job, cause: AttemptFailure, now_s: float) -> tuple[int, str]:

@@ -203,7 +203,7 @@ class Lifecycle:
             ranks = [r for r, s in job.ranks.items() if s.placement.slot.worker == notice.worker]
             if ranks and job.state in (JobState.STARTING, JobState.RUNNING):
                 who = ", ".join(map(str, ranks))
-                message = f"rank {who}: its Dask worker {notice.worker} must leave: {notice.why}"
+                message = f"rank {who}: its Dask worker {notice.worker} shuts down: {notice.why}"
                 cause = AttemptFailure(Reason.PREEMPTED, message, ranks[0])
                 self._stop(job, cause, now_s, job.spec.deadlines.stop_grace_s)
 
@@ -241,7 +241,7 @@ class Lifecycle:
             case CheckpointSaved():
                 self._checkpoint_saved(job, now_s)
             case StopNoticed():
-                message = f"rank {event.rank} was asked to end by {event.signal}"
+                message = f"rank {event.rank} received {event.signal}"
                 cause = AttemptFailure(Reason.PREEMPTED, message, event.rank)
                 if job.state is not JobState.STOPPING and not status.finished:
                     self._stop(job, cause, now_s, job.spec.deadlines.stop_grace_s)

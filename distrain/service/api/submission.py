@@ -188,7 +188,7 @@ def choose_cluster(settings: Settings, project: str, asked: str | None) -> str:
     if not usable:
         detail, hint = "the project may use no cluster", "Ask an operator of the service for one."
     elif asked is not None:
-        detail = f"the project may use no cluster {asked!r}; it may use: {names}"
+        detail = f"the project cannot use a cluster {asked!r}; it may use: {names}"
     raise Problem("bad_spec", detail, hint=hint, errors=[Mistake("/cluster", detail)])
 
 

@@ -79,7 +79,7 @@ class JobSpan:
         """Raise `SpecError` if a checkpoint, saved after `step` steps, is beyond the job's end."""
         if step > self.num_steps:
             raise SpecError(
-                f"the checkpoint is of step {step}, and the job has only {self.num_steps}",
+                f"the checkpoint is from step {step}, but the job has only {self.num_steps} steps",
                 where={"checkpoint": checkpoint},
                 hint="Raise train.epochs or train.max_steps.",
             )

@@ -370,7 +370,7 @@ def _why_no_longer(problems: list[str], spec: JobSpec) -> str:
     field, decay = course
     return (
         f" The job's length cannot change: its learning rate falls until the last step ({field} "
-        f"is {decay}), so past steps would have had other learning rates. A new run can start "
+        f"is {decay}), so earlier steps would have had different rates. A new run can start "
         "from its weights: train.init_from."
     )
 

@@ -110,7 +110,7 @@ def inits_of(columns: Sequence[TableColumn], embeddings: EmbeddingsSpec) -> dict
             raise SpecError(
                 f"embeddings.inits gives the table {column.table_name!r} two bounds: "
                 f"{by_table[column.table_name]:g} and {bound:g}, of {column.name!r}",
-                hint="Columns that share a table have one bound: name one of them.",
+                hint="Columns that share a table share its initial range: set it for one of them.",
             )
     bounds = {one.name: by_table.get(one.table_name, embeddings.init) for one in columns}
     return {name: bound for name, bound in bounds.items() if bound is not None}
@@ -219,7 +219,7 @@ def check_metric(spec: JobSpec, task: Task) -> None:
         return
     asks = "checkpoint.keep_best" if spec.train.early_stopping is None else "train.early_stopping"
     raise SpecError(
-        f"{asks} judges validations by {metric}, which a {type(task).__name__} does not have",
+        f"{asks} uses the metric {metric}, which {type(task).__name__} does not have",
         where={"it has": ", ".join(has) or "none"},
         hint=f"Name a metric that it has, or leave {asks} out.",
     )

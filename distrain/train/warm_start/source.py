@@ -145,7 +145,7 @@ def _checkpoint_at(path: str, with_state: bool) -> WeightsSource:
         entries = CheckpointDir(path).list()
         if not entries:
             raise SpecError(
-                f"train.init_from: neither {MODEL_FILE} nor a whole checkpoint is there",
+                f"train.init_from: found neither {MODEL_FILE} nor a complete checkpoint",
                 where={"path": path},
                 hint="Name a run folder, a saved model's folder or a checkpoint.",
             )

@@ -182,7 +182,7 @@ def test_what_lies_in_no_window_or_in_two_is_refused_by_file_and_row_group(tmp_p
     assert windows(tmp_path / "s", size=5)
     write(tmp_path / "n" / "a.parquet", [[1], [2, None, None]])
     text = failure(tmp_path / "n")
-    assert "2 rows have no value of column 'at'" in text
+    assert "2 rows have no value in column 'at'" in text
     assert "row group: 1" in text
     write(tmp_path / "m" / "a.parquet", [[1], [2]], write_statistics=["clicked"])
     assert [name for name, _ in windows(tmp_path / "m")] == ["1", "2"]
@@ -216,7 +216,7 @@ def test_nulls_that_a_filter_leaves_out_lie_in_no_window(tmp_path: Path) -> None
     assert [name for name, _ in found] == ["1", "2"]
     assert found[0][1] == [("a", 0), ("a", 1)]
     text = failure(tmp_path, row_filter="item == 0 and (at == 2 or at is null)")
-    assert "1 rows have no value of column 'at'" in text
+    assert "1 rows have no value in column 'at'" in text
 
 
 @pytest.mark.parametrize("left_out", [None, math.nan, math.inf])

@@ -430,7 +430,7 @@ def test_a_cluster_is_chosen_only_if_the_project_may_use_one():
         ("none", None, "the project may use no cluster"),
         ("none", "a", "the project may use no cluster"),
         ("ads", None, "the project may use several clusters: a, b"),
-        ("x", "a", "the project may use no cluster 'a'; it may use: b"),
+        ("x", "a", "the project cannot use a cluster 'a'; it may use: b"),
     ):
         with pytest.raises(Problem) as caught:
             choose_cluster(settings, project, asked)

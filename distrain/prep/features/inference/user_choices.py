@@ -170,7 +170,7 @@ class UserChoices:
             )
         if weights.is_of_all_rows and is_number and not weights.numbers.any():
             raise DataError(
-                "all weights are 0, so no row would be learnt from",
+                "all weights are 0, so no row would contribute to training",
                 where={"column": weights.name},
                 hint="Name another column of weights, or none.",
             )
@@ -270,7 +270,7 @@ def _values_of(facts: Facts, values: pa.Array) -> Iterable[Any]:
 
 
 _KINDS = {
-    "binary": "0 and 1: that takes two values",
-    "regression": "a number: that takes numbers, and more than one",
-    "multiclass": f"a class: that takes 2 to {_MOST_CLASSES:,} whole numbers or texts",
+    "binary": "0 and 1: it must have exactly two distinct values",
+    "regression": "a number: it must have at least two distinct numbers",
+    "multiclass": f"a class: it must have 2 to {_MOST_CLASSES:,} distinct integers or strings",
 }
