@@ -19,7 +19,13 @@ from distrain.jobs.spec.resuming import decaying_course
 from distrain.launch.external_ranks import Gang, Launch, follow
 from distrain.runs.attempts import read_attempts
 from distrain.runs.finish_run import current_summary
-from distrain.runs.run_file import is_success, read_run_and_spec, read_summary, why_never_trained
+from distrain.runs.run_file import (
+    is_finished,
+    is_success,
+    read_run_and_spec,
+    read_summary,
+    why_never_trained,
+)
 from distrain.runs.stored.folder import open_own_run
 
 if TYPE_CHECKING:
@@ -76,7 +82,9 @@ def find_run(
     run, spec = read_run_and_spec(root, overrides)
     summary = read_summary(paths) or {}
     longer = any(word.startswith(_LONGER) for word in overrides)
-    if is_success(summary) and (spec.train.refit or not longer):
+    # A job that was made longer, and killed, has the summary of its earlier end.
+    has_ended = is_success(summary) and is_finished(paths)
+    if has_ended and (spec.train.refit or not longer):
         raise InputError(
             "the run has succeeded: there is nothing to resume",
             where={"path": str(root)},

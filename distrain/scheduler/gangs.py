@@ -125,17 +125,6 @@ class Gangs:
                 if of_worker == worker:
                     future.release()
 
-    def whose(self, key: Any) -> tuple[str, int, int] | None:
-        """Return the job, attempt and rank whose supervisor is the Dask task `key`.
-
-        `None` for other tasks.
-        """
-        for (job_id, attempt), gang in self._gangs.items():
-            for rank, future in enumerate(gang.futures):
-                if future.key == key:
-                    return job_id, attempt, rank
-        return None
-
     async def close(self) -> None:
         if self._client is not None:
             await self._client.close()

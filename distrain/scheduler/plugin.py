@@ -55,6 +55,7 @@ from distrain.workers.supervisor import (
     LEAVING_OP,
     RECORDED_OP,
     SupervisorPlugin,
+    rank_of_key,
 )
 from distrain.workers.worker_shutdown import NannyLeavePlugin
 
@@ -146,7 +147,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         Then it reports the failure and end of the rank to the lifecycle, since no other process
         does.
         """
-        whose = self.gangs.whose(key) if finish == "erred" else None
+        whose = rank_of_key(key) if finish == "erred" else None
         if whose is None:
             return
         job_id, attempt, rank = whose

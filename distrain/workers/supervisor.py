@@ -9,6 +9,7 @@ one default process group per process, and NCCL's watchdog ends its whole proces
 """
 
 import asyncio
+import re
 from collections import deque
 from dataclasses import replace
 from typing import Any
@@ -146,9 +147,19 @@ class SupervisorPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
         return len(self.running.keys() | self.records.keys())
 
     def transition(self, key: Any, start: str, finish: str, *_: object, **__: object) -> None:
-        """Kill the rank of a task that Dask has released."""
+        """Kill the rank of a task that Dask has released; report the end of one that never began.
+
+        A task waits while another task has the worker's thread. The coordinator uses the worker
+        again only if it hears that no rank is left there.
+        """
         if key in self.running and finish in ("released", "cancelled", "forgotten"):
             self.running[key].kill()
+        elif start in ("waiting", "ready") and finish == "released" and (whose := rank_of_key(key)):
+            job_id, attempt, rank = whose
+            event = to_json(RankExited(rank, 0, stopped=True))
+            self.worker.batched_send(
+                {"op": EVENT_OP, "job_id": job_id, "attempt": attempt, "event": event}
+            )
 
     def teardown(self, worker: Worker) -> None:
         self.deferred_sigterm.close()
@@ -255,3 +266,13 @@ def rank_key(job_id: str, attempt: int, rank: int) -> str:
     'distrain-dlrm-7f3a-a1-r0'
     """
     return f"distrain-{job_id}-a{attempt}-r{rank}"
+
+
+def rank_of_key(key: object) -> tuple[str, int, int] | None:
+    """Return the job, attempt and rank of which `key` is the `rank_key`; `None` for other keys.
+
+    >>> rank_of_key("distrain-dlrm-7f3a-a1-r0")
+    ('dlrm-7f3a', 1, 0)
+    """
+    match = re.fullmatch(r"distrain-(.+)-a(\d+)-r(\d+)", key) if isinstance(key, str) else None
+    return (match[1], int(match[2]), int(match[3])) if match else None

@@ -55,6 +55,12 @@ def dense_of(run_dir):
     return load_model(run_dir / "model").model.state_dict()
 
 
+def test_a_longer_training_that_was_killed_goes_on(trained):
+    written = RunPaths(trained).attempt_records(1).read_text()
+    RunPaths(trained).attempt_records(2).write_text(written.replace('"attempt":1', '"attempt":2'))
+    assert find_run(trained, ())[2].first_attempt == 3
+
+
 def test_a_constant_rate_goes_on_from_the_last_checkpoint_as_a_new_attempt(
     prepared, tmp_path, wording
 ):

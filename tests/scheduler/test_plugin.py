@@ -10,7 +10,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from distributed import Client, Scheduler
+from distributed import Client, Scheduler, Worker
 from monitored import beside, with_workers
 
 from distrain.jobs.job_view import Notice
@@ -22,7 +22,7 @@ from distrain.scheduler.lifecycle.lifecycle import Lifecycle
 from distrain.scheduler.lifecycle.messages import Cancel
 from distrain.scheduler.plugin import PLUGIN_NAME, CoordinatorPlugin
 from distrain.version import build
-from distrain.workers.supervisor import SupervisorPlugin
+from distrain.workers.supervisor import SupervisorPlugin, rank_key
 
 SPEC = parse_spec(
     {
@@ -36,7 +36,7 @@ SPEC = parse_spec(
 @asynccontextmanager
 async def new_scheduler(num_workers: int = 2) -> AsyncIterator[Scheduler]:
     """A scheduler and its workers."""
-    new = Scheduler(port=0, dashboard=False, host="127.0.0.1")
+    new = Scheduler(port=0, dashboard=False, dashboard_address="127.0.0.1:0", host="127.0.0.1")
     async with new as scheduler, with_workers(scheduler, num_workers):
         yield scheduler
 
@@ -164,6 +164,41 @@ async def test_a_store_that_opens_after_its_job_ended_is_not_kept(
     await asyncio.gather(*launches)
     assert coordinator.lifecycle.jobs["a"].state is JobState.CANCELLED
     assert len(coordinator.gangs) == 0
+
+
+@beside(partial(new_scheduler, num_workers=1))
+async def test_a_worker_whose_supervisor_never_ran_is_used_again(
+    scheduler: Scheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker's thread ran a task of somebody else until the job was cancelled."""
+    monkeypatch.setattr("distrain.scheduler.lifecycle.lifecycle.CANCEL_GRACE_S", 0.0)
+    monkeypatch.setattr("distrain.scheduler.lifecycle.lifecycle.GIVE_UP_S", 0.0)
+    coordinator = await coordinator_of(scheduler)
+    await slots_of(coordinator, 1)
+    began, over = threading.Event(), threading.Event()
+    _BUSY.update(began=began, over=over)
+    async with Client(scheduler.address, asynchronous=True, set_as_default=False) as client:
+        other = client.submit(_wait_in_the_workers_thread, pure=False)
+        assert await asyncio.to_thread(began.wait, 60)
+        coordinator.queue("a", parse_spec(SPEC), str(tmp_path))
+        key = rank_key("a", 1, 0)
+        (worker,) = (w for w in Worker._instances if w.address in scheduler.workers)
+        while key not in worker.state.tasks or worker.state.tasks[key].state != "ready":
+            await asyncio.sleep(0.01)
+        coordinator.handle_stimulus(Cancel("a"))
+        await end_of(coordinator, "a")
+        while not coordinator.lifecycle.usable_slots:
+            await asyncio.sleep(0.01)
+        over.set()
+        await other
+
+
+_BUSY: dict[str, threading.Event] = {}
+
+
+def _wait_in_the_workers_thread() -> None:
+    _BUSY["began"].set()
+    assert _BUSY["over"].wait(60)
 
 
 @beside(partial(new_scheduler, num_workers=0))

@@ -81,7 +81,7 @@ def test_a_worker_in_an_older_process_has_its_whole_lifetime(monkeypatch) -> Non
             n_workers=1,
             processes=False,
             asynchronous=True,
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",
             lifetime="1800s",
         ) as cluster:
             notice = leaving.LifetimeNotice(cluster.workers[0], told.append, lambda: 200.0)

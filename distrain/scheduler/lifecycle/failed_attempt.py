@@ -107,6 +107,17 @@ Another attempt would fail too, a deadline has passed, or the coordinator itself
 resume some of these jobs, such as those with a lost coordinator.
 """
 
+NOT_OF_THE_HOST = frozenset(
+    {
+        Reason.DATA_ERROR,
+        Reason.INVALID_SPEC,
+        Reason.NON_FINITE_LOSS,
+        Reason.OUT_OF_MEMORY,
+        Reason.PEER_LOST,  # the rank that reports it is not the one that was lost
+    }
+)
+"""Reasons for which the host of the rank that failed is not avoided afterwards."""
+
 LONGEST_BACKOFF_S = 60.0
 
 LOSSES_S = 600.0

@@ -47,6 +47,7 @@ from distrain.jobs.reasons import Reason
 from distrain.jobs.states import TRANSITIONS, InvalidTransition, JobState
 from distrain.scheduler.lifecycle import queue
 from distrain.scheduler.lifecycle.failed_attempt import (
+    NOT_OF_THE_HOST,
     death_without_report,
     find_culprit,
     judge,
@@ -208,6 +209,8 @@ class Lifecycle:
                 self._stop(job, cause, now_s, job.spec.deadlines.stop_grace_s)
 
     def _launch_failed(self, stimulus: LaunchFailed, now_s: float) -> None:
+        failed = stimulus.job_id, stimulus.attempt
+        self._unheard = {slot: who for slot, who in self._unheard.items() if who[:2] != failed}
         job = self.jobs.get(stimulus.job_id)
         if job and job.attempt == stimulus.attempt and job.state.holds_workers:
             for status in job.ranks.values():
@@ -292,7 +295,7 @@ class Lifecycle:
             self._checkpoint_in_time(job, now_s)
         if job.settle_at_s is not None and now_s >= job.settle_at_s:
             cause = name_ranks_without_report(find_culprit(job.failures), job)
-            if cause.rank is not None and cause.rank in job.ranks:
+            if cause.rank in job.ranks and cause.reason not in NOT_OF_THE_HOST:
                 self.host_failures.blame(job.ranks[cause.rank].placement.slot.host, now_s)
             self._stop(job, cause, now_s, 0.0)
         self._finish(job, now_s)

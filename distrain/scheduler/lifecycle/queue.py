@@ -239,26 +239,31 @@ def _admit(cluster: QueueView, job: Job) -> Start | Preempt | Wait:
     # Workers of gangs that are already being preempted will become free.
     stopping = (other for other in cluster.jobs if other.state is JobState.STOPPING)
     leaving = [other.job_id for other in stopping if other.queue_again]
-    if leaving and not isinstance(cluster.place(job, fewer=False, without=leaving), Shortage):
+    may_be_fewer = cluster.now_s >= job.fewer_from_s
+    for fewer in (False, True) if may_be_fewer else (False,):
+        if room := _make_room(cluster, job, leaving, fewer=fewer):
+            return room
+    return answer
+
+
+def _make_room(
+    cluster: QueueView, job: Job, leaving: Sequence[str], *, fewer: bool
+) -> Preempt | Wait | None:
+    def fits(*without: str) -> bool:
+        return not isinstance(cluster.place(job, fewer=fewer, without=without), Shortage)
+
+    if leaving and fits(*leaving):
         return Wait(job, f"waits for {', '.join(leaving)} to stop")
     victims: list[Job] = []
     for victim in _victims(cluster.jobs, job):
         victims.append(victim)
-        away = [*leaving, *(v.job_id for v in victims)]
-        if not isinstance(cluster.place(job, fewer=False, without=away), Shortage):
-            return Preempt(job, _needed(cluster, job, leaving, victims))
-    return answer
-
-
-def _needed(
-    cluster: QueueView, job: Job, leaving: Sequence[str], victims: Sequence[Job]
-) -> tuple[Job, ...]:
-    needed = list(victims)
-    for victim in victims:
-        rest = [v.job_id for v in needed if v is not victim]
-        if not isinstance(cluster.place(job, fewer=False, without=[*leaving, *rest]), Shortage):
-            needed.remove(victim)
-    return tuple(needed)
+        if fits(*leaving, *(v.job_id for v in victims)):
+            needed = list(victims)
+            for one in victims:
+                if fits(*leaving, *(v.job_id for v in needed if v is not one)):
+                    needed.remove(one)
+            return Preempt(job, tuple(needed))
+    return None
 
 
 def _victims(jobs: Iterable[Job], by: Job) -> list[Job]:

@@ -96,6 +96,25 @@ def test_starts_without_a_newer_checkpoint_come_to_an_end(tmp_path: Path):
     assert not [*tmp_path.glob("run.cluster/*")]
 
 
+def test_a_requeued_job_ends_only_if_it_is_the_one_that_succeeded(tmp_path: Path):
+    run = tmp_path / "run"
+    run.mkdir()
+    summary = run / "summary.json"
+    job = Job(tmp_path, "job.yaml", str(run), run=run)
+    job.start("Preempted 10")  # continues the run of an earlier job, and is requeued
+    job.asked.unlink()
+    text = '{\n  "state": "succeeded",\n  "reason": ""\n}\n'
+    summary.write_text(text)
+    os.utime(summary, (0, 0))
+    job.start("none null", code=0)
+    assert "distrain train" in job.asked.read_text(), "its node died before it wrote a summary"
+    job.asked.unlink()
+    (tmp_path / "run.cluster" / "7.progress").write_text("-1 0\n")
+    summary.write_text(text)
+    job.start("none null", code=0)
+    assert not job.asked.exists(), "its node died after it had succeeded"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("given", ["runs", "runs/seed-%a"])
 def test_tasks_of_an_array_have_runs_of_their_own(tmp_path: Path, given: str):

@@ -20,7 +20,9 @@ def test_a_workers_heartbeat_has_its_gpus_figures(
 
     async def story() -> None:
         async with (
-            Scheduler(port=0, dashboard=False, host="127.0.0.1") as scheduler,
+            Scheduler(
+                port=0, dashboard=False, dashboard_address="127.0.0.1:0", host="127.0.0.1"
+            ) as scheduler,
             Worker(scheduler.address, nthreads=1),
         ):
             (state,) = scheduler.workers.values()

@@ -276,6 +276,17 @@ def test_a_job_whose_workers_would_not_be_used_is_not_preempted():
     assert [stop.job_id for stop in stops] == ["large"], "it has to stop, and is enough"
 
 
+def test_a_job_that_may_have_fewer_ranks_preempts_for_these_after_a_while():
+    story = Story(3)
+    story.running("low", 3)
+    assert story.submit("high", 4, min_ranks=2, priority=5) == [], "it may still get all"
+    (stop,) = story.wait(FEWER_AFTER_S)
+    assert stop.job_id == "low"
+    assert story.wait(0.0) == []
+    _, launch = story.all_exit("low", saved_step=7)
+    assert (launch.job_id, len(launch.placements)) == ("high", 3)
+
+
 def test_a_gang_whose_failure_is_being_looked_into_is_not_preempted():
     story = Story(2)
     story.running("low", budgets=SOME, backoff_s=0.0)
@@ -425,3 +436,15 @@ def test_a_host_that_failed_twice_is_avoided_for_a_while_if_there_are_others(wor
     wording(story.job("b").why_pending)
     story.wait(AVOID_S)
     assert story.state("b") is JobState.STARTING
+
+
+@pytest.mark.parametrize("reason", [Reason.DATA_ERROR, Reason.NON_FINITE_LOSS, Reason.PEER_LOST])
+def test_no_host_is_avoided_for_what_is_not_its_fault(reason):
+    story = Story(1)
+    for job_id in ("a", "b"):
+        story.running(job_id, 1)
+        story.rank(job_id, RankFailed(0, reason, "as it happens"))
+        story.wait(SETTLE_S)
+        story.all_exit(job_id)
+        assert story.state(job_id) is JobState.FAILED
+    assert story.lifecycle.host_failures.avoided(story.now_s) == {}

@@ -210,6 +210,11 @@ def test_a_launch_that_failed_ends_the_job():
     story.happens(LaunchFailed("none", 1, "nobody's"))
     assert story.wait(SETTLE_S) == []
     assert story.state("b") is JobState.STARTING
+    story.happens(Cancel("b", grace_s=0.0))
+    story.wait(GIVE_UP_S)
+    assert not story.lifecycle.usable_slots, "ranks might still begin"
+    story.happens(LaunchFailed("b", 1, "no store"))
+    assert len(story.lifecycle.usable_slots) == 2
 
 
 # --- cancelling
