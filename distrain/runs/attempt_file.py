@@ -37,6 +37,7 @@ class AttemptFile:
     def __init__(self, paths: RunPaths, attempt: int):
         self.path = paths.attempt_records(attempt)
         self._waiting = b""
+        self._whole_bytes = 0  # the size of all complete lines
         self._failing_since_s: float | None = None
         self._file = _created(self.path)
 
@@ -50,7 +51,7 @@ class AttemptFile:
         self._waiting += b"".join(to_json(one, inf_nan_mode="constants") + b"\n" for one in lines)
         try:
             with translated_errors(self.path):
-                _append(self._file, self._waiting)
+                self._write_waiting()
         except OutputError as error:
             now_s = time.monotonic()
             if self._failing_since_s is None:
@@ -59,7 +60,7 @@ class AttemptFile:
             if now_s - self._failing_since_s >= FULL_DISK_S:
                 raise
             return ""
-        self._waiting, self._failing_since_s = b"", None
+        self._failing_since_s = None
         return ""
 
     def close(self) -> None:
@@ -69,9 +70,17 @@ class AttemptFile:
         """
         try:
             with translated_errors(self.path):
-                _append(self._file, self._waiting)
+                self._write_waiting()
         finally:
             self._file.close()
+
+    def _write_waiting(self) -> None:
+        if self._file.tell() != self._whole_bytes:  # a full disk may have taken half a line
+            self._file.truncate(self._whole_bytes)
+            self._file.seek(self._whole_bytes)
+        _write(self._file, self._waiting)
+        self._whole_bytes += len(self._waiting)
+        self._waiting = b""
 
 
 class StatusLines:
@@ -107,13 +116,7 @@ def _created(path: Path) -> BinaryIO:
     return file
 
 
-def _append(file: BinaryIO, data: bytes) -> None:
-    """Append all of `data` to an unbuffered file, or none of it."""
-    size_bytes = file.tell()
-    try:
-        while data:
-            data = data[file.write(data) :]
-    except OSError:
-        file.truncate(size_bytes)  # a full disk may accept half a line
-        file.seek(size_bytes)
-        raise
+def _write(file: BinaryIO, data: bytes) -> None:
+    """Write all of `data` to an unbuffered file."""
+    while data:
+        data = data[file.write(data) :]

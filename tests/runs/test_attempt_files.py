@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 from kept_runs import all_lines, new_run, record_of, view_of
@@ -66,15 +67,15 @@ def test_an_attempt_has_one_writer_and_readers_see_that_it_writes(tmp_path: Path
 def test_what_a_full_disk_did_not_take_comes_with_the_next_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append = attempt_file._append
+    write = attempt_file._write
     is_full = [True]
 
-    def half_full(file: object, data: bytes) -> None:
+    def half_full(file: BinaryIO, data: bytes) -> None:
+        write(file, data[: 20 if is_full[0] else None])
         if is_full[0]:
             raise OSError(errno.ENOSPC, "full")
-        append(file, data)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(attempt_file, "_append", half_full)
+    monkeypatch.setattr(attempt_file, "_write", half_full)
     file = AttemptFile(RunPaths(tmp_path), 1)
     lines = [entry_to_json(record_of(step)) for step in (10, 20, 30)]
     assert file.append(lines[:1]), "the first failure is said"
