@@ -46,6 +46,15 @@ def count(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:,.0f}"
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, whose plural ends in s.
+
+    >>> counted(1, "file"), counted(1200, "file")
+    ('1 file', '1,200 files')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def steps(done: int | None, planned: int | None) -> str:
     """Format the number of done steps, and of planned steps if it is known.
 

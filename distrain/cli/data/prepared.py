@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from distrain.cli.output import print_facts, print_warning
+from distrain.formatting import counted
 
 if TYPE_CHECKING:
     from distrain.prep.request import PrepResult
@@ -12,9 +13,11 @@ def print_prepared(result: "PrepResult") -> None:
     """Print a summary of the prepared rows, and warnings."""
     seconds = result.seconds["total"]
     rows = "rows" if result.train.num_ones is None else "training rows"  # `None`: unlabelled
-    lines = {rows: f"{result.train.num_rows:,} in {result.train.num_files} files"}
+    lines = {rows: f"{result.train.num_rows:,} in {counted(result.train.num_files, 'file')}"}
     if result.valid:
-        lines["validation rows"] = f"{result.valid.num_rows:,} in {result.valid.num_files} files"
+        lines["validation rows"] = (
+            f"{result.valid.num_rows:,} in {counted(result.valid.num_files, 'file')}"
+        )
     lines |= left_out_of(result)
     lines["ids in all columns"] = f"{sum(result.cardinalities.values()):,}"
     if result.new_ids is not None:

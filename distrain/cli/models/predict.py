@@ -23,6 +23,7 @@ from distrain.cli.output import (
     progress_console,
 )
 from distrain.cli.progress_bars import WorkProgress
+from distrain.formatting import counted
 
 _SMALL_BYTES = 64 << 20
 """Below this total size, files are scored in this process: faster than starting a worker."""
@@ -126,4 +127,4 @@ def command(
         print_facts(left_out_of(result.prepared), 20)
         warn_of_scored(result.prepared)
     print_answer(folder=str(out), **answer)
-    print_result(f"{result.rows:,} rows in {result.files} files: {out}")
+    print_result(f"{counted(result.rows, 'row')} in {counted(result.files, 'file')}: {out}")

@@ -20,7 +20,9 @@ class Comparison:
     settings: tuple[tuple[str, ...], ...]  # fields of the spec that differ
     environment: tuple[tuple[str, ...], ...]  # properties of machines and versions that differ
     outcomes: tuple[tuple[str, ...], ...]  # the runs' metrics
-    best: Mapping[str, frozenset[int]]  # by the name of an outcome: the places of the best runs
+    # By the name of an outcome: the places of the best runs. Metrics of different numbers of
+    # validation rows are of different tables, so none is the best.
+    best: Mapping[str, frozenset[int]]
 
 
 def compare(runs: Sequence[RunData]) -> Comparison:
@@ -32,6 +34,7 @@ def compare(runs: Sequence[RunData]) -> Comparison:
     specs = [run.spec.model_dump(mode="json", by_alias=True) for run in runs]
     machines = [{"distrain": run.run.version, **run.run.environment} for run in runs]
     outcomes = [{"state": run.state, **dict(outcome_rows(run.outcome))} for run in runs]
+    same_rows = len({run.outcome.get("scored_rows") for run in runs}) == 1
     return Comparison(
         names=_names(runs),
         settings=_differing(specs),
@@ -43,6 +46,7 @@ def compare(runs: Sequence[RunData]) -> Comparison:
         best={
             title: best_places([run.outcome.get(name) for run in runs], choose)
             for title, name, choose in _JUDGED
+            if same_rows or name not in _OF_SCORED_ROWS
         },
     )
 
@@ -53,6 +57,9 @@ _JUDGED: tuple[tuple[str, str, Callable[[Iterable[float]], float]], ...] = (
     ("normalised entropy", "normalised_entropy", min),
     ("rows/s", "rows_per_s", max),
 )
+
+
+_OF_SCORED_ROWS = frozenset({"auc", "log_loss", "normalised_entropy"})
 
 
 def best_places(

@@ -9,7 +9,7 @@ from kept_runs import finished_view, keep_run, records_of, spec_of, view_of
 from distrain.cli.runs.report import compare as command
 from distrain.jobs.states import JobState
 from distrain.runs.report.comparison import compare
-from distrain.runs.run_data import read_run_data
+from distrain.runs.run_data import RunData, read_run_data
 
 
 @pytest.fixture
@@ -36,6 +36,16 @@ def test_only_settings_that_differ_are_listed(roots):
     three = compare([read_run_data(root) for root in (roots[0], roots[0], roots[1])])
     assert {row[0]: row[1:] for row in three.settings}["train.epochs"] == ("1", "1", "2")
     assert three.names == (str(roots[0]), str(roots[0]), str(roots[1]))
+
+
+@pytest.mark.parametrize(("rows", "best"), [(500, {0}), (499, set())])
+def test_metrics_of_other_rows_are_neither_better_nor_worse(roots, monkeypatch, rows, best):
+    outcome, of_run = RunData.outcome.fget, {"clicks-1": 500, "clicks-2": rows}
+    scored = property(lambda run: {**outcome(run), "scored_rows": of_run[run.name]})
+    monkeypatch.setattr(RunData, "outcome", scored)
+    found = compare([read_run_data(root) for root in roots])
+    assert found.best.get("AUC", frozenset()) == best
+    assert "rows/s" in found.best
 
 
 def test_folders_that_are_named_by_ids_have_the_ids_end_as_names(tmp_path):
