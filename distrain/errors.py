@@ -221,14 +221,17 @@ def _rebuild(
     return kind(message, where=where, hint=hint)
 
 
-def problem_in(error: Exception) -> str:
-    """Return an error's text; for pydantic's `ValidationError`, its first problem and place."""
+def problems_in(error: Exception) -> list[str]:
+    """Return an error's text; for pydantic's `ValidationError`, each problem with its place.
+
+    >>> problems_in(ValueError("3 is too small"))
+    ['3 is too small']
+    """
     problems = getattr(error, "errors", None)
     if problems is None:
-        return str(error)
-    first = problems()[0]
-    place = ".".join(map(str, first["loc"]))
-    return f"{place}: {first['msg']}" if place else str(first["msg"])
+        return [str(error)]
+    places = [(".".join(map(str, one["loc"])), str(one["msg"])) for one in problems()]
+    return [f"{place}: {text}" if place else text for place, text in places]
 
 
 class InputError(DistrainError):

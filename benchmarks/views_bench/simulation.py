@@ -21,10 +21,10 @@ from distrain.jobs.assignment import Slot
 from distrain.jobs.events import PHASES, Event, Heartbeat, RankStarted, StepsDone, TrainingStarted
 from distrain.jobs.spec import parse_spec
 from distrain.metrics import BinaryMetrics
-from distrain.scheduler.http.monitor import Monitor
 from distrain.scheduler.http.prometheus import JobsCollector
 from distrain.scheduler.lifecycle.lifecycle import Lifecycle
 from distrain.scheduler.lifecycle.messages import Submit, Tick, WorkersChanged
+from distrain.scheduler.monitor import Monitor
 from distrain.scheduler.plugin import CoordinatorPlugin
 from distrain.scheduler.recording import Recordings
 

@@ -1,15 +1,12 @@
 """Reads a rank's log, by ranges of bytes, from the files in the job's run folder.
 
-A log is a file that only grows. Of a very long log, only the beginning and the last parts are kept.
-Each part is a file named by the offset of its first byte. Once the rank has closed its log, another
-file contains the total number of bytes.
+`distrain.runs.log_bytes` describes the files.
 """
 
 import time
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from operator import itemgetter
 from pathlib import Path
 from urllib.parse import quote
 
@@ -18,7 +15,8 @@ from distrain.client.connection import Call, Connection
 from distrain.client.errors import NotFound, ServiceError
 from distrain.client.job_calls import job_path, read_job
 from distrain.jobs.api_answers import Artifact, Artifacts, Job, parse_time
-from distrain.jobs.run_paths import RunPaths, first_byte_of_part, log_end
+from distrain.jobs.run_paths import RunPaths
+from distrain.runs.log_bytes import closed_at, log_pieces, next_bytes
 
 _POLL_S = (0.6, 1.0)
 _RANGE_BYTES = 2**22
@@ -96,13 +94,12 @@ def _followed(log: "_Log") -> Generator[bytes, None, Job]:
     idle, progress_s = 0, time.monotonic()
     while True:
         found = read_job(log.connection, log.job_id)  # before the bytes, so that none are missed
-        data = log.look_for_bytes()
-        while data:
+        for data in log.all_bytes():
             idle, progress_s = 0, time.monotonic()
             yield data
-            data = log.next_bytes()
-        quiet_s = time.monotonic() - progress_s
-        if log.is_whole or (log.end is None and _is_quiet(found, log.attempt, quiet_s)):
+        quiet_s, end = time.monotonic() - progress_s, log.end()
+        is_quiet = end is None and _is_quiet(found, log.attempt, quiet_s)
+        if is_quiet or (end is not None and log.offset >= end):
             return found
         if (found.is_final or found.attempt > log.attempt) and quiet_s > _TAIL_OF_LOGS_S:
             raise log.incomplete()
@@ -125,101 +122,71 @@ def _is_quiet(found: Job, attempt: int, quiet_s: float) -> bool:
 
 @dataclass
 class _Log:
-    """A rank's log in one attempt, read up to `offset`."""
+    """A rank's log in one attempt, read up to `offset`; its files are `LogFiles`."""
 
     connection: Connection
     job_id: str
     attempt: int
     rank: int
     offset: int = 0  # of the next byte
-    end: int | None = None  # the total number of bytes; `None` until the rank has closed its log
-    _parts: list[tuple[int, Artifact]] = field(default_factory=list)  # with their first offsets
 
     @property
     def path(self) -> Path:
         return RunPaths(Path()).log(self.rank, self.attempt)
 
-    @property
-    def is_whole(self) -> bool:
-        return self.end is not None and self.offset >= self.end
-
     def all_bytes(self) -> Iterator[bytes]:
         """Yield all bytes that exist now, from `offset` on."""
-        while data := self.next_bytes() or self.look_for_bytes():
+        while data := self.next_bytes():
             yield data
 
     def next_bytes(self) -> bytes:
-        """Return the next bytes of the parts that were listed last; b"" if there are none yet.
+        """Return the next bytes; b"" if there are none yet."""
+        first, data = next_bytes(self, self.path.name, self.offset, _RANGE_BYTES)
+        if data:  # otherwise the last bytes of a closed log may still arrive
+            self.offset = first + len(data)
+        return data
 
-        Parts that were read completely, or are gone, are dropped from the list, except the last
-        part, which may grow.
-        """
-        while self._parts:
-            first, file = self._parts[0]
-            self.offset = max(self.offset, first)
-            data = self._read(file.name, self.offset - first, _RANGE_BYTES)
-            if data or len(self._parts) == 1:
-                self.offset += len(data)
-                return data
-            self._parts.pop(0)
-        return b""
-
-    def look_for_bytes(self) -> bytes:
-        """List the parts again, check whether the log is closed, and return the next bytes."""
-        self._look()
-        return self.next_bytes()
+    def end(self) -> int | None:
+        """Return the total number of bytes; `None` until the rank has closed its log."""
+        return closed_at(self, self.path.name)
 
     def last_lines(self, lines: int) -> bytes:
         """Return the last `lines` lines, and set `offset` to the byte after them.
 
-        At most 1 MiB of a part of the log is read, and nothing before bytes that were not kept, so
-        there may be fewer lines.
+        At most 1 MiB of the log is read, and nothing before bytes that were not kept, so there may
+        be fewer lines.
         """
-        self.offset = 0
-        self._look()
-        parts, self._parts = self._parts, self._parts[-1:]
-        for first, file in self._parts:
-            self.offset = first + file.size_bytes
-        found, begin = b"", self.offset
-        for first, file in reversed(parts):
-            if first + file.size_bytes < begin:
+        pieces = [one for one in log_pieces(self, self.path.name) if one.end > one.first]
+        found, begin = b"", pieces[-1].end if pieces else 0
+        self.offset = begin
+        for piece in reversed(pieces):
+            size = min(piece.end - piece.first, _TAIL_BYTES - len(found))
+            if piece.end < begin or not size or found.count(b"\n") > lines:
                 break
-            skipped = max(0, file.size_bytes - _TAIL_BYTES)
-            tail, begin = self._read(file.name, skipped, file.size_bytes - skipped), first
-            found = tail + found
-            if len(tail) < file.size_bytes or found.count(b"\n") > lines:
-                break
+            begin = piece.end - size
+            found = self.read(piece.name, begin - piece.first, size) + found
         return b"".join(found.splitlines(keepends=True)[-lines:])
 
-    def _look(self) -> None:
-        """Set `_parts` to the log's parts, beginning with the one that contains byte `offset`.
-
-        The service lists them. If the rank has closed the log, also sets `end` to the log's size.
-        Changes nothing while the attempt has no folder.
-        """
+    def sizes(self) -> dict[str, int]:
         try:
             files = list_artifacts(self.connection, self.job_id, self.path.parent.as_posix())
         except NotFound:  # the folder does not exist: the attempt has not begun
-            return
-        end = log_end(self.path).as_posix()
-        if self.end is None and any(file.name == end for file in files):
-            text = self._read(end, 0, 100).decode("ascii", "replace")
-            self.end = int(text) if text.strip().isdigit() else None
-        firsts = [(first_byte(file.name, self.path.name), file) for file in files]
-        parts = sorted(((n, file) for n, file in firsts if n is not None), key=itemgetter(0))
-        earlier = sum(first <= self.offset for first, _ in parts)
-        self._parts = parts[max(0, earlier - 1) :]
+            return {}
+        return {Path(file.name).name: file.size_bytes for file in files}
 
-    def _read(self, name: str, begin: int, size: int) -> bytes:
-        """Return at most `size` bytes of a file from `begin`; b"" at its end or if it is gone."""
-        headers = {"Range": f"bytes={begin}-{begin + size - 1}"}
-        call = Call("GET", artifact_path(self.job_id, name), headers=headers)
+    def read(self, name: str, first: int, num_bytes: int) -> bytes:
+        """Read bytes of a file from `first` on; b"" at its end."""
+        headers = {"Range": f"bytes={first}-{first + num_bytes - 1}"}
+        path = artifact_path(self.job_id, self.path.with_name(name).as_posix())
+        call = Call("GET", path, headers=headers)
         answer = self.connection.request(call)
-        if answer.status_code in (404, 416):
+        if answer.status_code == 404:
+            raise FileNotFoundError(name)
+        if answer.status_code == 416:
             return b""
         self.connection.check(answer, call)
         is_part = answer.status_code == 206
-        return answer.content if is_part else answer.content[begin : begin + size]
+        return answer.content if is_part else answer.content[first : first + num_bytes]
 
     def incomplete(self) -> ServiceError:
         return ServiceError(
@@ -229,15 +196,3 @@ class _Log:
             hint="The job has ended, and its files may not be complete yet: try again.",
             code="incomplete",
         )
-
-
-def first_byte(name: str, log_name: str) -> int | None:
-    """Return where in a log the file `name` begins, in bytes; `None` for a file of another log.
-
-    >>> first_byte("logs/attempt-1/rank-0.log", "rank-0.log")
-    0
-    >>> first_byte("logs/attempt-1/rank-0.log.from-100", "rank-0.log")
-    100
-    """
-    file = Path(name).name
-    return 0 if file == log_name else first_byte_of_part(file, log_name)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from distrain.errors import InputError, problem_in
+from distrain.errors import InputError, problems_in
 from distrain.jobs.job_view import Entry, Record, entry_from_json
 from distrain.jobs.run_paths import RunPaths, attempts_of
 from distrain.runs.attempt_file import STATUS
@@ -103,7 +103,7 @@ def read_attempt(folder: OpenRunFolder, number: int) -> AttemptRead:
             entry = record_of(line, document) if is_record else entry_from_json(document)
         except (AttributeError, ValueError, TypeError, KeyError) as error:
             where = {"path": f"{folder.place}/{name_of(number)}", "line": count}
-            raise InputError(f"not a record: {problem_in(error)}", where=where) from None
+            raise InputError(f"not a record: {problems_in(error)[0]}", where=where) from None
         if entry is not None:
             read.entries.append(entry)
     return read

@@ -22,7 +22,7 @@ from distrain.jobs.run_paths import first_byte_of_part, log_end
 
 
 class LogFiles(Protocol):
-    """The files of one rank's log in an object store."""
+    """The files of one rank's log in an object store, or of a job of a service."""
 
     def sizes(self) -> dict[str, int]: ...
 
@@ -31,7 +31,7 @@ class LogFiles(Protocol):
 
 
 Folder = int | LogFiles
-"""A file descriptor of the log's folder, or the log's files in an object store."""
+"""A file descriptor of the log's folder, or the log's files elsewhere."""
 
 _TRIES = 20  # tries to read a log whose parts are being removed
 _END_BYTES = 32
@@ -63,9 +63,9 @@ def log_pieces(folder: Folder, log_name: str) -> list[LogPiece]:
 
 def log_size(folder: Folder, log_name: str) -> int:
     """Return the number of bytes printed into a log so far, including removed bytes."""
-    closed_at = _closed_at(folder, log_name)  # read first: a closed log does not grow
+    end = closed_at(folder, log_name)  # read first: a closed log does not grow
     pieces = log_pieces(folder, log_name)
-    return max(pieces[-1].end if pieces else 0, closed_at or 0)
+    return max(pieces[-1].end if pieces else 0, end or 0)
 
 
 def read_bytes(folder: Folder, name: str, offset: int, limit: int) -> bytes:
@@ -118,15 +118,16 @@ def _with_notes(folder: Folder, log_name: str) -> Iterator[bytes]:
 
 
 def _next_bytes(folder: Folder, log_name: str, offset: int, limit: int) -> tuple[int, bytes]:
-    closed_at = _closed_at(folder, log_name) or 0  # read first: a closed log does not grow
+    end = closed_at(folder, log_name) or 0  # read first: a closed log does not grow
     for piece in log_pieces(folder, log_name):
         first = max(offset, piece.first)
         if piece.end > first:
             return first, _read(folder, piece, first, min(limit, piece.end - first))
-    return max(offset, closed_at), b""
+    return max(offset, end), b""
 
 
-def _closed_at(folder: Folder, log_name: str) -> int | None:
+def closed_at(folder: Folder, log_name: str) -> int | None:
+    """Return the size that a closed log has, with removed bytes; `None` for a log that may grow."""
     name = log_end(Path(log_name)).name
     try:
         text = _read(folder, LogPiece(name, 0, _END_BYTES), 0, _END_BYTES)

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import psutil
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from distrain.errors import DistrainError, InputError, OutputError, problem_in
+from distrain.errors import DistrainError, InputError, OutputError, problems_in
 from distrain.formatting import command_line
 from distrain.jobs.devices import cpu_model
 from distrain.jobs.reasons import LEFT_OFF
@@ -160,7 +160,7 @@ def _run_file(document: dict[str, Any], paths: RunPaths) -> RunFile:
     try:
         return _RUN_FILE.validate_python(document)
     except ValidationError as error:
-        message = f"not a run.json: {problem_in(error)}"
+        message = f"not a run.json: {problems_in(error)[0]}"
         where = {"path": paths.place_of(paths.run)}
         raise InputError(message, where=where, hint=_HINT) from None
 

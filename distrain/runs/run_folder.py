@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from distrain.jobs.run_paths import RunPaths
 from distrain.runs.log_bytes import read_bytes
@@ -35,30 +34,12 @@ class NotInRun(LookupError):
     """A run folder has no plain file or folder of that name."""
 
 
-class RunFileReader(Protocol):
-    """An open file of a run folder, on a filesystem or in an object store."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def size_bytes(self) -> int: ...
-
-    @property
-    def modified_s(self) -> float: ...
-
-    @property
-    def etag(self) -> str:
-        """A value that changes with the file's content."""
-
-    def pread(self, num_bytes: int, first: int) -> bytes:
-        """Read `num_bytes` bytes from offset `first`; fewer at the file's end."""
-
-    def close(self) -> None: ...
-
-
 class DescriptorReader:
-    """An open plain file, with the size that it had when it was opened."""
+    """An open plain file, with the size that it had when it was opened.
+
+    Attributes:
+        etag: A value that changes with the file's content.
+    """
 
     def __init__(self, descriptor: int, name: str = ""):
         status = os.fstat(descriptor)
@@ -67,6 +48,7 @@ class DescriptorReader:
         self.etag = f'"{status.st_mtime_ns:x}-{status.st_size:x}-{status.st_ino:x}"'
 
     def pread(self, num_bytes: int, first: int) -> bytes:
+        """Read `num_bytes` bytes from offset `first`; fewer at the file's end."""
         return os.pread(self.descriptor, num_bytes, first)
 
     def close(self) -> None:

@@ -199,21 +199,12 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 
 
 def _values_of(file: Path) -> dict[str, Any]:
-    from distrain.jobs.spec.load import parse_yaml
+    from distrain.jobs.spec.load import read_document
 
     where = {"file": str(file)}
-    try:
-        values = parse_yaml(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(
-            f"cannot read the configuration: {error.strerror}",
-            where=where,
-            hint="Check --config; without it `distrain serve` needs no file.",
-        ) from error
-    except ValueError as error:
-        raise InputError(
-            f"the configuration is not YAML: {error}", where=where, hint="Correct the file."
-        ) from error
+    values = read_document(
+        file, "configuration", "docs/operate.md lists its keys; `distrain serve` needs no file."
+    )
     if values is None:
         return {}
     if not isinstance(values, dict):

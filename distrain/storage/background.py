@@ -8,7 +8,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
+from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
@@ -28,18 +28,28 @@ class BackgroundWriter:
         """Queue a call, which runs after all earlier ones. The call must not raise."""
         self._work.put(work)
 
+    async def answer(self, work: Callable[[], Result], timeout_s: float) -> Result:
+        """Queue a call; return its result, or raise its error.
+
+        Raises `TimeoutError` if it does not end within `timeout_s` seconds. If it has begun by
+        then, it continues.
+        """
+        future = Future[Result]()
+
+        def call() -> None:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(work())
+                except Exception as error:
+                    future.set_exception(error)
+
+        self.do(call)
+        return await asyncio.wait_for(asyncio.wrap_future(future), timeout_s)
+
     async def done(self, timeout_s: float) -> bool:
         """Wait for all calls queued so far; return True if they end within `timeout_s` seconds."""
-        loop = asyncio.get_running_loop()
-        done = asyncio.Event()
-
-        def wake() -> None:
-            with suppress(RuntimeError):  # the loop was closed before
-                loop.call_soon_threadsafe(done.set)
-
-        self.do(wake)
         try:
-            await asyncio.wait_for(done.wait(), timeout_s)
+            await self.answer(lambda: None, timeout_s)
         except TimeoutError:
             return False
         return True
@@ -111,14 +121,10 @@ class LossyQueue(Generic[Item]):
         self._take(left_out_bytes, item)
 
 
-async def in_thread(work: Callable[[], Result], timeout_s: float, otherwise: Result) -> Result:
-    """Run a call in a thread; return its result, or `otherwise` after `timeout_s` seconds.
-
-    The call may hang, but must not raise.
-    """
-    answers: list[Result] = []
+async def in_thread(work: Callable[[], Result], timeout_s: float) -> Result:
+    """Run a call in a daemon thread of its own; as `BackgroundWriter.answer`."""
     writer = BackgroundWriter("distrain-look")
-    writer.do(lambda: answers.append(work()))
-    await writer.done(timeout_s)
-    writer.close()
-    return answers[0] if answers else otherwise
+    try:
+        return await writer.answer(work, timeout_s)
+    finally:
+        writer.close()

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from distrain.errors import DistrainError
@@ -37,7 +38,6 @@ class AttemptRecords:
         self._loop = asyncio.get_running_loop()
         self._writer = BackgroundWriter("distrain-records")
         self._file: AttemptFile | None = None
-        self._error: Exception | None = None
         self._ended = asyncio.Event()
 
     async def open(self) -> None:
@@ -45,11 +45,11 @@ class AttemptRecords:
 
         Raises the error if that fails, and `OSError` if it takes longer than `OPEN_S`.
         """
-        self._writer.do(self._open)
-        if not await self._writer.done(OPEN_S):
-            raise OSError(f"the run folder does not answer for {OPEN_S:g} s")
-        if self._error is not None:
-            raise self._error
+        begin = partial(begin_attempt, self._assignment)
+        try:
+            self._file = await self._writer.answer(begin, OPEN_S)
+        except TimeoutError:
+            raise OSError(f"the run folder does not answer for {OPEN_S:g} s") from None
 
     def write(self, lines: Sequence[Mapping[str, Any]]) -> None:
         """Append lines to the file later, in the thread that writes."""
@@ -69,12 +69,6 @@ class AttemptRecords:
         self._writer.do(self._close)
         await self._writer.done(CLOSE_S)
         self._writer.close()
-
-    def _open(self) -> None:
-        try:
-            self._file = begin_attempt(self._assignment)
-        except Exception as error:  # anything else would end the thread
-            self._error = error
 
     def _append(self, lines: Sequence[Mapping[str, Any]]) -> None:
         if self._file is None:

@@ -127,7 +127,6 @@ class RankLogWriter:
         self._writer = writer
         self._inbox = LossyQueue[bytes](writer, WAITING_BYTES, self._take)
         self._file: BoundedLog | None = None
-        self._error: OSError | None = None
         self._last_bytes = bytearray()
         self.num_bytes = 0  # that the rank has printed
 
@@ -136,10 +135,11 @@ class RankLogWriter:
 
         Raises `OSError` if the log cannot be opened.
         """
-        self._writer.do(self._open)
-        await self._writer.done(timeout_s)
-        if self._error is not None:
-            raise self._error
+        try:
+            await self._writer.answer(self._open, timeout_s)
+        except TimeoutError as error:
+            if error.errno is not None:  # of the filesystem itself
+                raise
 
     def write(self, data: bytes) -> None:
         """Queue bytes to be written; never raises, never waits."""
@@ -172,10 +172,7 @@ class RankLogWriter:
         self._writer.do(self._close)
 
     def _open(self) -> None:
-        try:
-            self._file = BoundedLog(self._path)
-        except OSError as error:
-            self._error = error
+        self._file = BoundedLog(self._path)
 
     def _take(self, left_out_bytes: int, data: bytes) -> None:
         if self._file is not None:

@@ -31,10 +31,11 @@ main(["plan", "spec.json", "--json", "--scheduler", sys.argv[2]])
 
 
 def check_spec(spec_text: str, limit_s: float) -> dict[str, Any]:
-    """Return the output of `distrain plan --json` for a spec; called as a Dask task.
+    """Return the fields of a `Preflight` for a spec; called as a Dask task.
 
-    `spec_text` is the spec as JSON. If the check does not end within `limit_s`, or prints no
-    result, the returned dict has only the key `could_not_check`, with the reason.
+    They are in the output of `distrain plan --json`, beside others. `spec_text` is the spec as
+    JSON. If the check does not end within `limit_s`, or prints no result, there is only `error`,
+    the reason.
     """
     address = get_worker().scheduler.address
     secede()  # ranks must not wait for this check
@@ -47,10 +48,10 @@ def check_spec(spec_text: str, limit_s: float) -> dict[str, Any]:
             )
         except subprocess.TimeoutExpired:
             why = f"the check did not end within {limit_s:g} s"
-            return {"could_not_check": f"{why}: does the storage of its files answer?"}
+            return {"error": f"{why}: does the storage of its files answer?"}
     with suppress(IndexError, ValueError):
         document = json.loads(ended.stdout.splitlines()[-1])
         if isinstance(document, dict):
-            return document
+            return {**document, "state": "failed" if document.get("errors") else "passed"}
     words = ended.stderr[-_LAST_WORDS_BYTES:].decode(errors="replace").strip() or "-"
-    return {"could_not_check": f"the check ended with exit code {ended.returncode}: {words}"}
+    return {"error": f"the check ended with exit code {ended.returncode}: {words}"}

@@ -110,15 +110,17 @@ class SupervisorPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
         The job's ranks may have run on other workers. `view` is a `JobView` as JSON values.
         """
 
-        def write() -> str:
-            try:
-                finish_run(paths_of(run_dir), JobView.from_json(view), first_attempt)
-            except (DistrainError, OSError) as error:
-                return str(error)
-            return ""
+        def write() -> None:
+            finish_run(paths_of(run_dir), JobView.from_json(view), first_attempt)
 
         async def write_and_report() -> None:
-            error = await in_thread(write, SUMMARY_S, f"{run_dir} does not answer")
+            error = ""
+            try:
+                await in_thread(write, SUMMARY_S)
+            except TimeoutError:
+                error = f"{run_dir} does not answer"
+            except (DistrainError, OSError) as failure:
+                error = str(failure)
             self.worker.batched_send(
                 {"op": RECORDED_OP, "job_id": job_id, "attempt": None, "error": error}
             )

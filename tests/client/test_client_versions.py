@@ -73,7 +73,7 @@ def test_calls_and_commands_take_the_answers_of_other_versions(
         if seen.params.get("below"):
             name = "logs/attempt-1/rank-0.log"
             end = [{"name": f"{name}.end"}] if change is newer else []
-            return Reply(200, {"artifacts": [{"name": name}, *end]})
+            return Reply(200, {"artifacts": [{"name": name, "size_bytes": 5}, *end]})
         if "/artifacts/" in seen.path:
             begin = int(seen.headers["range"].removeprefix("bytes=").partition("-")[0])
             content = b"5\n" if seen.path.endswith(".end") else b"line\n"

@@ -7,9 +7,9 @@ from unittest.mock import Mock
 from distrain.jobs.events import CheckpointTrouble, to_json
 from distrain.jobs.spec import parse_spec
 from distrain.scheduler.http.changes import Changes
-from distrain.scheduler.http.monitor import Monitor
 from distrain.scheduler.job_list import Tombstones
 from distrain.scheduler.lifecycle.lifecycle import Lifecycle
+from distrain.scheduler.monitor import Monitor
 from distrain.scheduler.plugin import CoordinatorPlugin
 from distrain.scheduler.recording import Recordings
 

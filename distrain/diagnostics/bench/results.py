@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt, TypeAdapter
 
-from distrain.errors import InputError, problem_in
+from distrain.errors import InputError, problems_in
 
 SCHEMA_VERSION = 1
 
@@ -160,7 +160,7 @@ def parse_bench(text: str | bytes, where: str = "") -> Bench:
             return _BENCH.validate_python(values)
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"not a document of `distrain bench`: {problem_in(error)}",
+            f"not a document of `distrain bench`: {problems_in(error)[0]}",
             where={"file": where} if where else {},
             hint="`distrain bench --out FOLDER` writes one to FOLDER/bench.json.",
         ) from error

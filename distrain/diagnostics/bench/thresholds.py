@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, ConfigDict, TypeAdapter
 
 from distrain.diagnostics.bench.limits import own_seconds
 from distrain.diagnostics.bench.results import Bench, BenchFinding, Measure, Positive, quantity
-from distrain.errors import InputError, problem_in
+from distrain.errors import InputError, problems_in
 from distrain.jobs.spec.load import parse_yaml
 
 OUTLIER_SHARE = 0.05
@@ -119,7 +119,7 @@ def parse_thresholds(text: str, where: str = "") -> Thresholds:
             raise ValueError("neither `least` nor `most` names a measure")
     except ValueError as error:
         raise InputError(
-            f"the thresholds cannot be used: {problem_in(error)}",
+            f"the thresholds cannot be used: {problems_in(error)[0]}",
             where={"file": where} if where else {},
             hint="The file needs `machine: NAME`, and `least:` or `most:` with `MEASURE: NUMBER`.",
         ) from error

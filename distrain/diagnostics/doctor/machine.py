@@ -45,7 +45,7 @@ def check_machine() -> Iterator[Check]:
     return (checked(name, look) for name, look in looks.items())
 
 
-def check_write_access(folder: Path) -> Check:
+def check_write_access(folder: Path, name: str = "write access") -> Check:
     def look() -> Found:
         try:
             check_place(folder)
@@ -53,7 +53,7 @@ def check_write_access(folder: Path) -> Check:
             raise OutputError(f"{folder}: {error.message}", hint=error.hint) from None
         return str(folder.absolute()), ""
 
-    return checked("write access", look)
+    return checked(name, look)
 
 
 def _installed(package: str) -> Found:

@@ -17,7 +17,6 @@ import re
 import resource
 import socket
 import subprocess
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,7 +26,7 @@ import psutil
 
 from distrain.diagnostics.doctor.facts import GpuFacts, ProcessFacts
 from distrain.errors import ClusterError, DistrainError
-from distrain.storage import background
+from distrain.storage.background import in_thread
 from distrain.storage.unfinished import boot_id
 from distrain.version import build, package_version
 from distrain.workers.local import check_shared_memory
@@ -41,30 +40,8 @@ async def look(host: str) -> dict[str, Any]:
 
     `host` is the host of the process's Dask address.
     """
-    facts = await in_thread(lambda: facts_of_here(host))
+    facts = await in_thread(lambda: facts_of_here(host), ANSWER_S)
     return asdict(facts)
-
-
-async def in_thread(work: Callable[[], Any]) -> Any:
-    """Call `work` in a daemon thread, and return its result or raise its error.
-
-    Raises TimeoutError after `ANSWER_S`.
-    """
-    outcomes: list[tuple[Any, Exception | None]] = []
-
-    def run() -> None:
-        try:
-            outcomes.append((work(), None))
-        except Exception as error:
-            outcomes.append((None, error))
-
-    await background.in_thread(run, ANSWER_S, None)
-    if not outcomes:
-        raise TimeoutError
-    result, error = outcomes[0]
-    if error is not None:
-        raise error
-    return result
 
 
 def facts_of_here(host: str) -> ProcessFacts:
@@ -241,7 +218,7 @@ async def leave_file(folder: str, name: str) -> dict[str, Any]:
 
     These are `filesystem`, `free_bytes` and, if the file could not be written, `trouble`.
     """
-    return dict(await in_thread(lambda: _leave(Path(folder), name)))
+    return await in_thread(lambda: _leave(Path(folder), name), ANSWER_S)
 
 
 async def find_files(folder: str, names: list[str]) -> list[str]:
@@ -250,11 +227,11 @@ async def find_files(folder: str, names: list[str]) -> list[str]:
     Each process has written one such file with `leave_file`; so the doctor tests whether all
     processes see the same folder.
     """
-    return list(await in_thread(lambda: [name for name in names if _is_there(folder, name)]))
+    return await in_thread(lambda: [n for n in names if _is_there(folder, n)], ANSWER_S)
 
 
 async def remove_files(folder: str, names: list[str]) -> None:
-    await in_thread(lambda: _remove([Path(folder, name) for name in names]))
+    await in_thread(lambda: _remove([Path(folder, name) for name in names]), ANSWER_S)
 
 
 def _leave(folder: Path, name: str) -> dict[str, Any]:

@@ -55,11 +55,18 @@ def explain_all(errors: Sequence[Any], root: type[BaseModel] = JobSpec) -> list[
         errors: The result of `ValidationError.errors()`.
         root: The model that the document was validated as.
     """
+    return [line for _, line in explained(errors, root)]
+
+
+def explained(
+    errors: Sequence[Any], root: type[BaseModel] = JobSpec
+) -> list[tuple[list[Any], str]]:
+    """Return the lines of `explain_all`, each with the keys that lead to the mistake."""
     told = _of_one_type(errors, root)
     inner = {item["loc"][:-1] for item in told}
     # pydantic reports a list whose only item is wrong as too short as well.
     kept = [e for e in told if not (e["type"] == "too_short" and e["loc"] in inner)]
-    return [_explain(item, root) for item in kept]
+    return [(_followed(item["loc"], root)[0], _explain(item, root)) for item in kept]
 
 
 def unknown_key(loc: Sequence[Any], root: type[BaseModel]) -> str:

@@ -199,19 +199,37 @@ def _override(document: dict[str, Any], assignment: str) -> str | None:
     `assignment` is `section.field=value`, and the value is YAML. Missing sections are made.
     """
     path, sign, text = assignment.partition("=")
-    keys = path.strip().split(".")
-    if not sign or not all(keys):
+    if not sign or not all(path.strip().split(".")):
         return f"cannot use the override {assignment!r}; write it as section.field=value"
-    for key in keys[:-1]:
-        inner = document.setdefault(key, {})
-        if not isinstance(inner, dict):
-            return f"cannot set {path}: {key} is not a section"
-        document = inner
     try:
-        document[keys[-1]] = parse_yaml(text)
+        set_at(document, path.strip(), parse_yaml(text))
+    except KeyError as error:
+        return f"cannot set {path}: {error.args[0]} is not a section"
     except ValueError as error:
         return f"cannot set {path} to {text!r}: {error}"
     return None
+
+
+def set_at(document: dict[str, Any], path: str, value: object) -> None:
+    """Set a value at a dotted path of a document, in place. Missing sections are made.
+
+    Raises `KeyError` with the key that is empty, as in `a..b`, or that is not a section.
+
+    >>> document = {"train": {"epochs": 1}}
+    >>> set_at(document, "train.epochs", 3)
+    >>> set_at(document, "queue.priority", 1)
+    >>> document
+    {'train': {'epochs': 3}, 'queue': {'priority': 1}}
+    """
+    *sections, last = path.split(".")
+    for key in sections:
+        inner = document.setdefault(key, {}) if key else None
+        if not isinstance(inner, dict):
+            raise KeyError(key)
+        document = inner
+    if not last:
+        raise KeyError(last)
+    document[last] = value
 
 
 MOST_VALUES = 1_000_000

@@ -45,6 +45,12 @@ from distrain.runs.records.merging import (
 _OF_RANKS = ("seconds", "setup_s", "loader", "exchange", "device_seconds", "peak_memory")
 """Fields of `RankFinished` that a `JobView` lists for each rank."""
 
+_OF_START = ("num_steps", "total_rows", "parameters", "reader", "rows_before", "elapsed_before_s")
+"""Fields of `TrainingStarted` that a `JobView` has."""
+
+_OF_JOB = {"num_steps", "total_rows", "parameters", "reader", "warm_start"}
+"""Fields of `JobView` that remain known while the next attempt starts."""
+
 _SOME_WINDOWS = 3  # the model is nearly untrained when it scores the first windows
 
 
@@ -60,11 +66,7 @@ class Collector:
     def __init__(self) -> None:
         self.entries = EntryLog()  # its progress, numbered: the newest entries
         self.checkpoints = Checkpoints()
-        self.num_steps: int | None = None
-        self.total_rows: int | None = None
-        self.parameters: int | None = None
-        self.reader: str | None = None
-        self.warm_start: Mapping[str, Any] | None = None
+        self._facts: dict[str, Any] = {}  # fields of `JobView` that ranks reported
         self.begin_attempt(0, 0)
 
     def begin_attempt(
@@ -73,12 +75,7 @@ class Collector:
         """Begin an attempt; `reason` and `message` explain why the previous one ended."""
         self.attempt = attempt
         self.num_ranks = num_ranks
-        self.model_path: str | None = None
-        self.model_step: int | None = None
-        self.stopped_early: Mapping[str, Any] | None = None
-        self.refit: Mapping[str, Any] | None = None
-        self.rows_before = 0
-        self.elapsed_before_s = 0.0
+        self._facts = {name: self._facts[name] for name in _OF_JOB & self._facts.keys()}
         self._why = (reason, message)
         self._trains = False
         self._noted: set[str] = set()
@@ -127,14 +124,14 @@ class Collector:
                     failed = self.checkpoints.failed + 1
                     self.checkpoints = replace(self.checkpoints, failed=failed)
             case WeightsTaken():
-                self.warm_start = _facts_of(event)
+                self._facts["warm_start"] = _facts_of(event)
                 self.entries.append(Notice(_weights_taken_text(event), is_warning=False))
             case StoppedEarly():
                 self._stop_early(event)
             case RefitStarted():
                 self._begin_refit(event)
             case ModelSaved():
-                self.model_path, self.model_step = event.path, event.step
+                self._facts |= {"model_path": event.path, "model_step": event.step}
             case RankFinished():
                 self._finished[event.rank] = event
             case _:
@@ -150,19 +147,9 @@ class Collector:
         if len(finished) < self.num_ranks:
             finished = []
         return {
-            "num_steps": self.num_steps,
-            "total_rows": self.total_rows,
-            "parameters": self.parameters,
-            "reader": self.reader,
+            **self._facts,
             "next_record": len(self.entries),
             "checkpoints": self.checkpoints,
-            "rows_before": self.rows_before,
-            "elapsed_before_s": self.elapsed_before_s,
-            "model_path": self.model_path,
-            "model_step": self.model_step,
-            "stopped_early": self.stopped_early,
-            "refit": self.refit,
-            "warm_start": self.warm_start,
             "rank_places": self.places(),
             "rank_stall_pct": tuple(stall_pct(event.seconds) for event in finished),
             **{f"rank_{name}": tuple(getattr(e, name) for e in finished) for name in _OF_RANKS},
@@ -190,22 +177,17 @@ class Collector:
                 self.entries.append(
                     Notice(f"attempt {self.attempt} {gone} {self.checkpoints.path}")
                 )
-        self.num_steps = event.num_steps
-        self.total_rows = event.total_rows
-        self.parameters = event.parameters
-        self.reader = event.reader
-        self.rows_before = event.rows_before
-        self.elapsed_before_s = event.elapsed_before_s
+        self._facts |= {name: getattr(event, name) for name in _OF_START}
         self._open_rows += event.open_rows
 
     def _stop_early(self, event: StoppedEarly) -> None:
-        self.num_steps, self.total_rows = event.step, event.rows  # the training ends here
-        self.stopped_early = _facts_of(event)
+        ends = {"num_steps": event.step, "total_rows": event.rows}  # the training ends here
+        self._facts |= {**ends, "stopped_early": _facts_of(event)}
         self.entries.append(Notice(_stopped_early_text(event), is_warning=False))
 
     def _begin_refit(self, event: RefitStarted) -> None:
-        self.num_steps, self.total_rows = event.num_steps, event.total_rows
-        self.refit = _facts_of(event)
+        ends = {"num_steps": event.num_steps, "total_rows": event.total_rows}
+        self._facts |= {**ends, "refit": _facts_of(event)}
         self.entries.append(Notice(_refit_text(event), is_warning=False))
 
     def _count_checkpoint(self, event: CheckpointSaved) -> None:
@@ -356,7 +338,8 @@ class Collector:
             self.entries.append(Notice(text, is_warning=is_warning))
 
     def _elapsed_s(self, reports: Sequence[StepsDone] | Sequence[EvaluationDone]) -> float:
-        return self.elapsed_before_s + max(report.elapsed_s for report in reports)
+        before_s: float = self._facts.get("elapsed_before_s", 0.0)
+        return before_s + max(report.elapsed_s for report in reports)
 
 
 def _figures_of(merged: TargetMetrics) -> dict[str, Any]:

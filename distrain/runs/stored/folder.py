@@ -12,7 +12,7 @@ from pathlib import Path
 from distrain.errors import InputError, OutputError, Unavailable
 from distrain.jobs.run_paths import RunPaths, attempts_of
 from distrain.runs.log_bytes import read_bytes
-from distrain.runs.run_folder import FileInRun, NotInRun, RunFolder, parts_of
+from distrain.runs.run_folder import DescriptorReader, FileInRun, NotInRun, RunFolder, parts_of
 from distrain.storage.objects import Objects
 from distrain.storage.retrying import first_line, is_transient
 from distrain.storage.urls import is_remote
@@ -66,6 +66,8 @@ class StoredFolder(AbstractContextManager["StoredFolder"]):
 
 @dataclass(frozen=True)
 class ObjectReader:
+    """An object of a run folder, with the interface of `DescriptorReader`."""
+
     objects: Objects
     name: str
     size_bytes: int
@@ -91,6 +93,7 @@ class StoredLogFiles:
 
 
 OpenRunFolder = RunFolder | StoredFolder
+RunFileReader = DescriptorReader | ObjectReader
 
 
 @contextmanager

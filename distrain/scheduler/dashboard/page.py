@@ -22,7 +22,8 @@ from distrain.scheduler.dashboard.job_text import (
     spec_html,
 )
 from distrain.scheduler.dashboard.panel import Panel
-from distrain.scheduler.dashboard.watching import DOCUMENTS, Documents, View, Watch
+from distrain.scheduler.dashboard.watching import DOCUMENTS, View, Watch
+from distrain.scheduler.monitor import Monitor
 
 _UNUSED = re.compile(r"\s*<script[^>]*/bokeh-(?:mathjax|gl)[^>]*></script>")
 """Bokeh's scripts for formulas and WebGL, which the pages do not use.
@@ -199,8 +200,8 @@ def _asked_for(doc: BokehDocument, name: str) -> str:
     return values[0].decode(errors="replace") if values else NEWEST
 
 
-def _documents_of(scheduler: Any) -> Callable[[], Documents | None]:
-    """Return a function that returns a scheduler's `Documents`, or `None` if it has none yet."""
+def _documents_of(scheduler: Any) -> Callable[[], Monitor | None]:
+    """Return a function that returns a scheduler's monitor, or `None` if it has none yet."""
     return lambda: scheduler.extensions.get(DOCUMENTS)
 
 

@@ -2,29 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from distrain.jobs.states import JobState
 from distrain.scheduler.dashboard.figure_data import Document
 from distrain.scheduler.dashboard.job_text import NEWEST
+from distrain.scheduler.monitor import Monitor
 
-DOCUMENTS = "distrain-documents"  # the key of `Documents` in a scheduler's extensions
-
-
-class Documents(Protocol):
-    """The methods of `http.monitor.Monitor` that pages use."""
-
-    def jobs(self) -> Document:
-        """Return the `job_summary` of all jobs, the newest first, under `jobs`."""
-
-    def job(self, job_id: str) -> Document | None:
-        """Return the `job_document` of a job; `None` if the job is unknown."""
-
-    def metrics(self, job_id: str, since: str | None) -> Document | None:
-        """Return the `metrics_document` of a job (see `history.job_json`); `None` if it is unknown.
-
-        `since` is the `cursor` of an earlier answer; only later points are returned.
-        """
+DOCUMENTS = "distrain-documents"  # the key of the `Monitor` in a scheduler's extensions
 
 
 @dataclass(frozen=True)
@@ -62,11 +47,11 @@ def pick(jobs: Sequence[Document], wanted: str) -> str | None:
 class Watch:
     """Follows a job for a page: the one that `pick` chooses for `wanted`.
 
-    `refresh` returns new data. `documents` returns the scheduler's documents, or `None` while it
-    has no coordinator, and so no jobs. `wanted` may be changed between two calls of `refresh`.
+    `refresh` returns new data. `documents` returns the scheduler's monitor, or `None` while it has
+    no coordinator, and so no jobs. `wanted` may be changed between two calls of `refresh`.
     """
 
-    def __init__(self, documents: Callable[[], Documents | None], wanted: str = NEWEST):
+    def __init__(self, documents: Callable[[], Monitor | None], wanted: str = NEWEST):
         self.wanted = wanted
         self.documents = documents
         self._job_id: str | None = None

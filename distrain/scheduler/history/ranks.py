@@ -54,15 +54,11 @@ class RankState:
     total_seconds: dict[str, float] = field(default_factory=dict)  # by phase in this attempt
     stall_pct: float | None = None
     memory: Mapping[str, int] = field(default_factory=dict)  # `host_bytes`, `device_bytes`
-    heard_s: float = 0.0  # time of its last event, in unix time
     progress: int = -1  # the last heartbeat's counter of progress
     progressed_s: float = 0.0  # when the rank last made progress, in unix time
 
     def observe(self, event: Event, now_s: float) -> None:
-        """Process an event of the rank, other than `StepsDone`, that arrived at `now_s`.
-
-        `RankExited` comes from the rank's supervisor, so it does not change `heard_s`.
-        """
+        """Process an event of the rank, other than `StepsDone`, that arrived at `now_s`."""
         match event:
             case Heartbeat():
                 self.doing, self.waiting_for = event.doing, event.waiting_for
@@ -72,11 +68,8 @@ class RankState:
                 self.pid, self.host, self.device = event.pid, event.host, event.device
             case RankFinished() | RankStopped() | RankFailed():
                 self.doing, self.waiting_for = _ENDS[type(event)], ""
-            case RankExited():
-                if self.doing not in _ENDS.values():
-                    self.doing, self.waiting_for = "exited", ""
-                return  # the event is from its supervisor, so the rank itself sent nothing
-        self.heard_s = now_s
+            case RankExited() if self.doing not in _ENDS.values():
+                self.doing, self.waiting_for = "exited", ""
 
     def take_window(self, event: StepsDone, now_s: float) -> Window | None:
         """Return the steps in a report since the rank's previous report, and their times.
@@ -85,7 +78,7 @@ class RankState:
         wall time is not above 0.
         """
         steps = event.step - self.step
-        self.heard_s = self.progressed_s = now_s
+        self.progressed_s = now_s
         self.step, self.seconds, self.memory = event.step, event.seconds, event.memory
         for phase, seconds in event.seconds.items():
             self.total_seconds[phase] = self.total_seconds.get(phase, 0.0) + seconds
@@ -99,7 +92,7 @@ class RankState:
         return Window(steps, wall_s)
 
     def to_json(self) -> dict[str, Any]:
-        inner = ("heard_s", "progress", "progressed_s")
+        inner = ("progress", "progressed_s")
         # Not `asdict`: its copies took most of the time of a document.
         return {name: value for name, value in vars(self).items() if name not in inner}
 

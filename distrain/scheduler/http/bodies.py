@@ -4,7 +4,7 @@ import json
 from functools import partial
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field
 
 from distrain.jobs.api_answers import Problem
 from distrain.jobs.requests import PlainBody
@@ -24,23 +24,6 @@ class PreflightOrder(Body):
     owner: Annotated[str, Field(max_length=200)] = Field(
         "", description="The user who requests the check. Checks of one user run one after another."
     )
-
-
-def explain(error: ValidationError) -> str:
-    """Return the mistakes of a body as text, one line for each.
-
-    >>> try:
-    ...     PreflightOrder.model_validate({"owner": 3})
-    ... except ValidationError as error:
-    ...     print(explain(error))
-    spec: Field required
-    owner: Input should be a valid string
-    """
-    lines = []
-    for mistake in error.errors(include_input=False, include_url=False, include_context=False):
-        place = ".".join(map(str, mistake["loc"]))
-        lines.append(f"{place}: {mistake['msg']}" if place else mistake["msg"])
-    return "\n".join(lines)
 
 
 def dumps(document: Any) -> str:

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 
 from distrain.scheduler.http.bodies import dumps
-from distrain.scheduler.http.monitor import Monitor
 from distrain.scheduler.lifecycle.job import Job
+from distrain.scheduler.monitor import Monitor
 
 MOST_BYTES = 4 * 2**20  # maximum size of one answer's jobs
 MOST_JOBS = 100  # maximum jobs in one answer, which take the scheduler's loop some milliseconds

@@ -3,13 +3,13 @@
 from typing import Any
 
 from distrain.jobs.assignment import Slot
+from distrain.scheduler.gpus import gpu_name, gpu_of
 from distrain.scheduler.http.bodies import Refusal, dumps
 from distrain.scheduler.http.changes import Changes
-from distrain.scheduler.http.gpus import gpu_name, gpu_of
 from distrain.scheduler.http.job_commands import JobCommands, unknown
-from distrain.scheduler.http.monitor import Monitor
 from distrain.scheduler.http.preflight import Preflights
 from distrain.scheduler.lifecycle.lifecycle import Lifecycle
+from distrain.scheduler.monitor import Monitor
 from distrain.scheduler.plugin import CoordinatorPlugin
 
 EXTENSION = "distrain-api"  # its name among the scheduler's extensions

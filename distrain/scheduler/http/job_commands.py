@@ -16,10 +16,10 @@ from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import parse_spec
 from distrain.jobs.states import JobState
 from distrain.scheduler.http.bodies import Body, Refusal
-from distrain.scheduler.http.monitor import Monitor
 from distrain.scheduler.job_list import last_attempt
 from distrain.scheduler.lifecycle.job import Job
 from distrain.scheduler.lifecycle.messages import Cancel, ChangePriority
+from distrain.scheduler.monitor import Monitor
 
 Word = Annotated[str, Field(min_length=1, max_length=200)]
 

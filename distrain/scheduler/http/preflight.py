@@ -7,7 +7,7 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 from weakref import WeakValueDictionary
@@ -32,8 +32,7 @@ class _Preflight:
     """One check of a job spec's data by a worker."""
 
     owner: str  # who requested the check; "" if unknown
-    state: str = "waiting"  # then `running`, and `passed`, `failed`, or `lost`
-    verdict: dict[str, Any] = field(default_factory=dict)  # the answer of the worker
+    found: Preflight
     ended_s: float | None = None
 
 
@@ -69,7 +68,7 @@ class Preflights:
         if owner and waiting.count(owner) >= MOST_OF_OWNER:
             raise Refusal(429, "busy", f"{MOST_OF_OWNER} checks of {owner} wait already", hint)
         preflight_id = uuid4().hex
-        self._known[preflight_id] = one = _Preflight(owner)
+        self._known[preflight_id] = one = _Preflight(owner, Preflight(state="waiting"))
         task = asyncio.ensure_future(self._run(preflight_id, one, json.dumps(spec)))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -86,24 +85,19 @@ class Preflights:
         if one is None or owner not in ("", one.owner):
             hint = f"Checks are kept for {KEPT_S / 60:.0f} minutes; make another one."
             raise Refusal(404, "not_found", f"no check {preflight_id!r}", hint)
-        verdict = one.verdict
-        found = Preflight(
-            state=one.state,
-            notes=verdict.get("notes", []),
-            errors=verdict.get("errors", []),
-            error=verdict.get("could_not_check"),
-        )
-        return {"id": preflight_id, **found.model_dump()}
+        return {"id": preflight_id, **one.found.model_dump()}
 
     async def _run(self, preflight_id: str, one: _Preflight, spec: str) -> None:
         turn = self._turns.setdefault(one.owner or preflight_id, asyncio.Lock())
         async with turn, self._room:
-            one.state = "running"
+            one.found = Preflight(state="running")
             try:
-                one.verdict = await self._ask_a_worker(preflight_id, spec)
+                one.found = Preflight(**await self._ask_a_worker(preflight_id, spec))
+            except TimeoutError:
+                within = f"within {WORKER_WITHIN_S + LIMIT_S:.0f} s"
+                one.found = Preflight(error=f"no worker was free for the check {within}")
             except Exception as error:  # any failure of a worker: the next check must still run
-                one.verdict = {"could_not_check": f"the check was lost: {error!r}"}
-            one.state = _state(one.verdict)
+                one.found = Preflight(error=f"the check was lost: {error!r}")
             one.ended_s = self._clock()
 
     async def _ask_a_worker(self, preflight_id: str, spec: str) -> dict[str, Any]:
@@ -113,11 +107,8 @@ class Preflights:
         )
         try:
             answer = asyncio.wait_for(future.result(), WORKER_WITHIN_S + LIMIT_S)
-            verdict: dict[str, Any] = await answer
-            return verdict
-        except TimeoutError:
-            within = f"within {WORKER_WITHIN_S + LIMIT_S:.0f} s"
-            return {"could_not_check": f"no worker was free for the check {within}"}
+            found: dict[str, Any] = await answer
+            return found
         finally:
             future.release()
 
@@ -128,9 +119,3 @@ class Preflights:
             for name, one in self._known.items()
             if one.ended_s is None or now_s - one.ended_s < KEPT_S
         }
-
-
-def _state(verdict: dict[str, Any]) -> str:
-    if "could_not_check" in verdict:
-        return "lost"
-    return "failed" if verdict.get("errors") else "passed"

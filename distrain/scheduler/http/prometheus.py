@@ -25,7 +25,7 @@ from distrain.jobs.states import JobState
 from distrain.jobs.status import targets_in
 from distrain.scheduler.history.job_json import Gpu, Watched
 from distrain.scheduler.history.ranks import SHOWN_RANKS
-from distrain.scheduler.http.monitor import Monitor
+from distrain.scheduler.monitor import Monitor
 
 _LIVE_JOBS = 100
 ENDED_JOBS = 20

@@ -13,9 +13,10 @@ from urllib.parse import parse_qs
 
 from pydantic import ValidationError
 
+from distrain.errors import problems_in
 from distrain.jobs.run_paths import JOB_ID
 from distrain.jobs.states import JobState
-from distrain.scheduler.http.bodies import Body, PreflightOrder, Refusal, dumps, explain
+from distrain.scheduler.http.bodies import Body, PreflightOrder, Refusal, dumps
 from distrain.scheduler.http.coordinator_api import CoordinatorApi
 from distrain.scheduler.http.job_commands import ORDERS, Order
 
@@ -55,7 +56,7 @@ class Request:
         try:
             return kind.model_validate_json(self.content)
         except ValidationError as error:
-            raise Refusal(400, "bad_request", explain(error), LISTED) from None
+            raise Refusal(400, "bad_request", "\n".join(problems_in(error)), LISTED) from None
 
 
 Answer = tuple[int, str | dict[str, Any]]

@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from pydantic import BaseModel, ValidationError
 
 from distrain.jobs.requests import levels
-from distrain.jobs.spec.explain import explain_all
+from distrain.jobs.spec.explain import explained
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.paths import PATHS
 from distrain.service.settings import ClusterProfile, Limits, Settings
@@ -80,7 +80,8 @@ def judge(
     try:
         spec = JobSpec.model_validate(document)
     except ValidationError as error:
-        return Judged(None, tuple(_explained(error)))
+        lines = explained(error.errors())
+        return Judged(None, tuple(Mistake(pointer(*keys), line) for keys, line in lines))
     own = f"{settings.run_place(cluster).rstrip('/')}/{project}"
     mistakes = [
         *_path_mistakes(spec, profile, own, closed),
@@ -169,28 +170,6 @@ def tag_mistakes(
     return found
 
 
-def with_settings(document: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of a spec with values set at dotted paths, as by the option `--set`.
-
-    Raises:
-        KeyError: A path is empty, has an empty key (`a..b`), or passes through a value that is not
-            a section. The key of the error is the path.
-
-    >>> with_settings({"train": {"epochs": 1}}, {"train.epochs": 3, "queue.priority": 1})
-    {'train': {'epochs': 3}, 'queue': {'priority': 1}}
-    """
-    changed: dict[str, Any] = json.loads(json.dumps(document))
-    for path, value in settings.items():
-        *sections, last = path.split(".")
-        inner: Any = changed
-        for key in sections:
-            inner = inner.setdefault(key, {}) if isinstance(inner, dict) else None
-        if not isinstance(inner, dict) or not all((*sections, last)):
-            raise KeyError(path)
-        inner[last] = value
-    return changed
-
-
 _CREDENTIALS = (
     "has a URL with credentials, which would appear in logs and run folders; set credentials in "
     "the workers' environment"
@@ -220,20 +199,6 @@ def _credential_mistakes(value: Any, keys: tuple[object, ...] = ()) -> list[Mist
     if isinstance(value, list):
         return [m for n, item in enumerate(value) for m in _credential_mistakes(item, (*keys, n))]
     return []
-
-
-def _explained(error: ValidationError) -> list[Mistake]:
-    errors = error.errors()
-    parents = {item["loc"][:-1] for item in errors}
-    found = []
-    for item in errors:
-        if item["type"] == "too_short" and item["loc"] in parents:
-            continue
-        loc = list(item["loc"])
-        if loc[:1] == ["model"] and len(loc) > 1:
-            del loc[1]  # the union's tag
-        found += [Mistake(pointer(*loc), text) for text in explain_all([item])]
-    return found
 
 
 def _path_mistakes(

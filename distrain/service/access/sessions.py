@@ -75,7 +75,6 @@ def _crc(body: str) -> str:
 
 
 COOKIE = "distrain_session"
-CSRF_HEADER = "X-CSRF-Token"
 SESSION_S = 12 * 3600.0
 
 
@@ -87,12 +86,3 @@ def new_session(store: Store, token_id: str, now_s: float) -> str:
     cookie = secrets.token_urlsafe(32)
     store.put_session(token_sha256(cookie), token_id, now_s, now_s + SESSION_S)
     return cookie
-
-
-def csrf_token(cookie: str) -> str:
-    """Return a session's CSRF token: a hash of its cookie, which does not reveal the cookie."""
-    return hashlib.sha256(f"csrf {cookie}".encode()).hexdigest()
-
-
-def is_csrf_token(cookie: str, given: str) -> bool:
-    return secrets.compare_digest(csrf_token(cookie).encode(), given.encode(errors="replace"))

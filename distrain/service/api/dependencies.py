@@ -15,13 +15,7 @@ from fastapi.security import APIKeyCookie, HTTPBearer
 from starlette.concurrency import run_in_threadpool
 
 from distrain.service.access.rules import Action, has_scope, role_allows
-from distrain.service.access.sessions import (
-    COOKIE,
-    CSRF_HEADER,
-    is_csrf_token,
-    is_token,
-    token_sha256,
-)
+from distrain.service.access.sessions import COOKIE, is_token, token_sha256
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.settings import Settings
 from distrain.service.store.people import Token
@@ -30,7 +24,6 @@ from distrain.service.values import Job, Principal, Scope
 
 _NOTED_EVERY_S = 60.0
 _CHANGING: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
-_FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 
 @dataclass
@@ -61,7 +54,7 @@ _cookie = APIKeyCookie(
     name=COOKIE,
     auto_error=False,
     scheme_name="session",
-    description=f"A browser's session; changing requests also need `{CSRF_HEADER}`.",
+    description="A browser's session; changing requests also need its `Origin`: this service.",
 )
 
 
@@ -82,7 +75,7 @@ async def principal(
         request.state.token_id = caller.token_id or ""
         request.state.caller = caller  # for pages about errors
     if caller and request.method in _CHANGING and _bearer_text(request) is None:
-        await _check_origin(request)
+        _check_origin(request)
     if caller is None:
         raise Problem(
             "unauthenticated",
@@ -209,26 +202,19 @@ def _who(request: Request, parts: ApiParts) -> Principal | None:
     return _of_proxy(request, parts)
 
 
-async def _check_origin(request: Request) -> None:
+def _check_origin(request: Request) -> None:
     """Raise the problem `forbidden` if a browser may have sent a change for another site's page.
 
-    A request with a session's cookie needs the session's CSRF token, in a header or a form. Without
-    a cookie, the header `Origin`, if given, must name this server.
+    A session's cookie is of a browser, and all browsers send the header `Origin` with a change.
+    Other programs, for which a proxy signs on, need not send it.
     """
-    cookie = request.cookies.get(COOKIE)
-    if not cookie:  # signed in by a proxy
-        if not is_from_here(request):
-            raise Problem("forbidden", "a page of another site sent the request")
-        return
-    given = request.headers.get(CSRF_HEADER, "")
-    if not given and request.headers.get("content-type", "").startswith(_FORMS):
-        form = await request.form()
-        given = str(form.get("csrf") or "")
-    if not is_csrf_token(cookie, given):
+    is_missing = COOKIE in request.cookies and "origin" not in request.headers
+    if is_missing or not is_from_here(request):
         raise Problem(
             "forbidden",
-            f"a changing request of a session needs {CSRF_HEADER}",
-            hint="Send a token instead of the cookie, or use the page's own forms.",
+            "the page of another site may have sent the request",
+            hint="Send a token instead of the cookie, or use the page's own forms. A proxy must "
+            "forward the browser's Host.",
         )
 
 

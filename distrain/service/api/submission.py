@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from distrain.jobs.spec.job import JobSpec
+from distrain.jobs.spec.load import set_at
 from distrain.jobs.spec.resuming import different_fields
 from distrain.jobs.states import JobState
 from distrain.service.access.policy import (
@@ -16,7 +17,6 @@ from distrain.service.access.policy import (
     judge,
     pointer,
     tag_mistakes,
-    with_settings,
 )
 from distrain.service.access.rules import Action, max_priority
 from distrain.service.api.bodies import JobRequest
@@ -78,11 +78,14 @@ def again(call: ApiCall, job: Job, settings: Mapping[str, Any]) -> dict[str, Any
     Raises the problem `bad_spec` if a path is empty, has an empty key (`a..b`), or passes through a
     value that is not a section. The result is not validated.
     """
-    try:
-        return with_settings(call.store.spec(job.id), settings)
-    except KeyError as error:
-        mistake = Mistake(pointer("set", error.args[0]), "the path does not lead to a section")
-        raise bad_spec([mistake]) from None
+    document = call.store.spec(job.id)
+    for path, value in settings.items():
+        try:
+            set_at(document, path, value)
+        except KeyError:
+            mistake = Mistake(pointer("set", path), "the path does not lead to a section")
+            raise bad_spec([mistake]) from None
+    return document
 
 
 def columns_of(call: ApiCall, job: Job, spec: JobSpec, changed: Iterable[str]) -> dict[str, Any]:

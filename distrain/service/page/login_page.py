@@ -9,7 +9,6 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from distrain.service.access.sessions import (
     COOKIE,
     SESSION_S,
-    is_csrf_token,
     is_token,
     new_session,
     token_sha256,
@@ -61,11 +60,10 @@ def login(
 
 
 @router.post("/logout")
-def logout(request: Request, service: Service, csrf: Annotated[str, Form()] = "") -> Response:
-    cookie = request.cookies.get(COOKIE, "")
+def logout(request: Request, service: Service) -> Response:
     answer = RedirectResponse("/login", 303)
-    if is_csrf_token(cookie, csrf):
-        service.store.end_sessions(token_sha256(cookie))
+    if is_from_here(request):
+        service.store.end_sessions(token_sha256(request.cookies.get(COOKIE, "")))
         answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return answer
 

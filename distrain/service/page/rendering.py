@@ -19,7 +19,6 @@ from distrain.errors import DistrainError
 from distrain.formatting import byte_size, count, duration, number, score, scores, steps
 from distrain.jobs.api_answers import Job as JobAnswer, utc
 from distrain.jobs.run_paths import id_end
-from distrain.service.access.sessions import COOKIE, csrf_token
 from distrain.service.api.dependencies import caller_now
 from distrain.service.api.problems import CODES, Problem, problem_of
 from distrain.service.values import Principal
@@ -154,14 +153,12 @@ _TEMPLATES = _environment()
 def page(
     request: Request, template: str, principal: Principal | None, status: int = 200, **values: Any
 ) -> HTMLResponse:
-    """Return a rendered template; the forms of a session contain its CSRF token.
+    """Return a rendered template.
 
     `principal` is the visitor, `None` without a session. `values` are the template's variables.
     """
-    cookie = request.cookies.get(COOKIE)
     text = _TEMPLATES.get_template(template).render(
         principal=principal,
-        csrf=csrf_token(cookie) if cookie and principal else "",
         here=request.url.path,
         version=__version__,
         **values,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from distrain.diagnostics.check import Check, CheckVerdict
+from distrain.diagnostics.doctor.machine import check_write_access
 from distrain.errors import DistrainError, OutputError, Unavailable
 from distrain.service.clusters.choosing import make_launcher
 from distrain.service.clusters.kube_api import KubeRefused
@@ -153,12 +154,7 @@ def _run_root(cluster: str, place: str) -> Check:
     name = f"clusters.{cluster}.run_root"
     if is_remote(place):
         return _bucket(name, place)
-    try:
-        check_place(place)
-    except OutputError as error:
-        hint = "Let the service's user write there."
-        return Check(name, CheckVerdict.FAIL, f"{place}: {error.message}", hint)
-    return Check(name, CheckVerdict.OK, place)
+    return check_write_access(Path(place), name)
 
 
 def _roots(cluster: str, profile: ClusterProfile) -> Iterator[Check]:

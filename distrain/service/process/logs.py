@@ -10,7 +10,7 @@ import structlog
 from structlog.types import Processor
 
 _HIDDEN_KEYS = re.compile(
-    r"(?i)^(authorization|cookie|set-cookie|x-csrf-token|.*(password|secret|token)|api_?key|key)$"
+    r"(?i)^(authorization|cookie|set-cookie|.*(password|secret|token)|api_?key|key)$"
 )
 _SECRETS = (
     (re.compile(r"dtr_([0-9a-f]{12})_[0-9A-Za-z]+(_[0-9a-f]+)?"), r"dtr_\1_***"),

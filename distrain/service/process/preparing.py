@@ -1,15 +1,14 @@
 """Preparations at the service's start: the data folder, declared projects, the first token."""
 
-import os
 from contextlib import suppress
 
-from distrain.errors import OutputError
 from distrain.service.access.sessions import new_token
 from distrain.service.settings import Settings
 from distrain.service.store.errors import RowNotFound
 from distrain.service.store.people import Token
 from distrain.service.store.store import Store
 from distrain.service.values import Quota, Role
+from distrain.storage.outputs import check_writable, translated_errors
 
 DEFAULT_PROJECT = "default"
 
@@ -19,16 +18,9 @@ def make_folder(settings: Settings) -> None:
 
     Raises OutputError if it cannot be made or written.
     """
-    try:
+    with translated_errors(settings.data_dir):
         settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if not os.access(settings.data_dir, os.W_OK | os.X_OK):
-            raise PermissionError(13, "Permission denied")
-    except OSError as error:
-        raise OutputError(
-            f"the data folder cannot be used: {error.strerror}",
-            where={"data_dir": str(settings.data_dir)},
-            hint="Name another with --data-dir.",
-        ) from error
+    check_writable(settings.data_dir)
 
 
 def declare(store: Store, settings: Settings) -> None:

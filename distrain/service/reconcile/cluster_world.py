@@ -71,16 +71,11 @@ class ClusterWorld:
     def prepare(self, job: Job) -> int:
         try:
             return self._folders.prepare(job, parse_spec(self._store.spec(job.id)))
-        except OutputError as error:
-            may_pass = _may_pass(error)
-            raise NotBegun(Reason.OUTPUT_ERROR, str(error), for_now=may_pass) from error
-        except SpecError as error:
-            raise NotBegun(Reason.INVALID_SPEC, str(error)) from error
-        except InputError as error:  # its `run.json` was replaced or damaged
-            raise NotBegun(Reason.OUTPUT_ERROR, str(error)) from error
         except DistrainError as error:
             log.warning("job %s: its run folder is not ready: %s", job.id, error)
-            raise NotBegun(Reason.OUTPUT_ERROR, str(error), for_now=True) from error
+            is_of_spec = isinstance(error, SpecError)
+            reason = Reason.INVALID_SPEC if is_of_spec else Reason.OUTPUT_ERROR
+            raise NotBegun(reason, str(error), for_now=_may_pass(error)) from error
         except Exception as error:  # only this job's files are affected: the other jobs continue
             log.exception("job %s: its run folder is not ready", job.id)
             words = f"its run folder cannot be used: {error}"
@@ -117,8 +112,13 @@ def _storable(change: Change) -> Change:
     return Change(change.job, columns, attempts_of(change.job, columns))
 
 
-def _may_pass(error: OutputError) -> bool:
-    """Return True if writing a run folder may succeed later, after it failed with `error`."""
+def _may_pass(error: DistrainError) -> bool:
+    """Return True if preparing a run folder may succeed later, after it failed with `error`.
+
+    A wrong spec, and a `run.json` that was replaced or damaged, remain wrong.
+    """
+    if not isinstance(error, OutputError):
+        return not isinstance(error, InputError)
     cause = error.__cause__
     return isinstance(error, RunInUse) or (isinstance(cause, OSError) and cause.errno in _PASSING)
 

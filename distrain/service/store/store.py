@@ -9,7 +9,7 @@ from typing import IO
 
 from sqlalchemy import select
 
-from distrain.errors import InputError, OutputError, Unavailable
+from distrain.errors import InputError, Unavailable
 from distrain.service.settings import Settings
 from distrain.service.store import migrations, sqlite_backup, tables
 from distrain.service.store.engine import Database, database_url
@@ -22,6 +22,7 @@ from distrain.service.store.publishing import Publishing
 from distrain.service.store.reconciler_writes import Recording
 from distrain.service.store.retention import Pruning
 from distrain.service.store.submitting import Submitting
+from distrain.storage.outputs import translated_errors
 
 log = logging.getLogger(__name__)
 
@@ -143,10 +144,8 @@ def _make_file(path: Path) -> None:
 
     An existing file is unchanged. Raises `OutputError` if it cannot be written.
     """
-    try:
+    with translated_errors(path):
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-    except OSError as error:
-        raise _unwritable(path, error) from error
 
 
 def _lock(path: Path) -> IO[str]:
@@ -155,11 +154,9 @@ def _lock(path: Path) -> IO[str]:
     Raises DatabaseInUse if another process has the lock, and OutputError.
     """
     beside = path.with_name(path.name + ".lock")
-    try:
+    with translated_errors(path):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = beside.open("a+")
-    except OSError as error:
-        raise _unwritable(path, error) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -177,11 +174,3 @@ def _lock(path: Path) -> IO[str]:
     lock.write(f"pid {os.getpid()} on {socket.gethostname()}\n")
     lock.flush()
     return lock
-
-
-def _unwritable(path: Path, error: OSError) -> OutputError:
-    return OutputError(
-        f"the database's folder cannot be written: {error.strerror}",
-        where={"database": path},
-        hint="Set another `data_dir`, or make it writable.",
-    )

@@ -136,10 +136,10 @@ def test_ranks_tell_who_and_where_they_are_and_what_they_do() -> None:
     history.observe(1, Heartbeat(0, 3, 3, "exchange", "peers"), 2.0)
     rank = history.now[0]
     assert (rank.pid, rank.host, rank.device) == (4711, "host-a", "cuda:0")
-    assert (rank.doing, rank.waiting_for, rank.heard_s) == ("exchange", "peers", 2.0)
+    assert (rank.doing, rank.waiting_for) == ("exchange", "peers")
     history.observe(1, RankFinished(0, 3, 60, 3.0, {}), 3.0)
     history.observe(1, RankExited(0, 0, stopped=False), 9.0)
-    assert (rank.doing, rank.waiting_for, rank.heard_s) == ("finished", "", 3.0)
+    assert (rank.doing, rank.waiting_for) == ("finished", "")
     history.observe(2, RankExited(1, -9, stopped=False), 10.0)
     assert {r: now.doing for r, now in history.now.items()} == {1: "exited"}  # attempt 1 is over
 

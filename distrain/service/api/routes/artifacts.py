@@ -9,7 +9,8 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from distrain.jobs.api_answers import Artifact, Artifacts, utc
-from distrain.runs.run_folder import NotInRun, RunFileReader
+from distrain.runs.run_folder import NotInRun
+from distrain.runs.stored.folder import RunFileReader
 from distrain.service.api.dependencies import VisibleJob
 from distrain.service.api.openapi import answers
 from distrain.service.api.problems import Problem, not_found

@@ -10,8 +10,8 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 from urllib.parse import quote
 
-from distrain.runs.run_folder import FileInRun, RunFileReader
-from distrain.runs.stored.folder import open_job_folder
+from distrain.runs.run_folder import FileInRun
+from distrain.runs.stored.folder import RunFileReader, open_job_folder
 
 InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
 CHUNK_BYTES = 2**20

@@ -6,8 +6,8 @@ import pytest
 from distributed import Scheduler, Worker
 from distributed.diagnostics import nvml
 
+from distrain.scheduler.gpus import gpu_name, gpu_of
 from distrain.scheduler.history.job_json import Gpu
-from distrain.scheduler.http.gpus import gpu_name, gpu_of
 
 
 @pytest.mark.parametrize("num_gpus", [0, 1])

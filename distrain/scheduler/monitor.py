@@ -4,13 +4,13 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from distrain.scheduler.gpus import gpu_of
 from distrain.scheduler.history.job_json import (
     Watched,
     job_document,
     job_summary,
     metrics_document,
 )
-from distrain.scheduler.http.gpus import gpu_of
 from distrain.scheduler.plugin import CoordinatorPlugin
 
 
