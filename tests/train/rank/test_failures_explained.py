@@ -6,7 +6,7 @@ from job_story import REPORTED_BY_RANKS
 from torch import distributed as dist
 
 from distrain.errors import DataError, OutputError, SchemaError, SpecError, Unavailable
-from distrain.train.checkpoint.rank_store import gather_texts
+from distrain.models.embeddings.peers import gather_texts
 from distrain.train.rank.failures import explain_failure
 from distrain.train.step.open_report import NonFiniteLoss
 
