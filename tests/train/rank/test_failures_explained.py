@@ -66,7 +66,7 @@ def test_the_line_that_ran_out_of_memory_is_named_in_whatever_room() -> None:
     with pytest.raises(MemoryError) as caught:
         gather_texts(Full(), torch.device("cpu"), "")  # type: ignore[arg-type]
     message = explain_failure(caught.value, rank=0).message
-    assert "allocated by: distrain/train/checkpoint/rank_store.py:" in message
+    assert "allocated by: distrain/models/embeddings/peers.py:" in message
     assert "in gather_texts: if peers.num_ranks == 1:" in message
 
 
