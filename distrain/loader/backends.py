@@ -8,7 +8,7 @@ through the host.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -32,7 +32,7 @@ from distrain.loader.options import LoaderOptions, parse_bytes
 from distrain.loader.partition.table import RowGroup, Table
 from distrain.loader.partition.wanted_columns import WantedColumn
 from distrain.loader.reading.arrow import ArrowReader
-from distrain.loader.reading.reader import READERS, Expected, Reader, ReaderKind
+from distrain.loader.reading.reader import READERS, Reader, ReaderKind
 from distrain.loader.reading.source import Source
 
 
@@ -51,6 +51,7 @@ class CpuBackend:
         list_limits: Mapping[str, int],
     ):
         self._lists = tuple(column for column in columns if column.is_list)
+        self.num_lists = len(self._lists)
         flat = [column for column in columns if not column.is_list]
         self._filler = Filler(flat, pool.tiles)
         self._layout = BatchLayout.of(columns)
@@ -59,15 +60,8 @@ class CpuBackend:
         self._source = source
         self.stats = stats
 
-    @property
-    def num_lists(self) -> int:
-        return len(self._lists)
-
     def new_block(self, num_rows: int) -> Block:
         return self._pool.allocate(num_rows)
-
-    def expect(self, groups: Iterator[RowGroup | None]) -> Expected:
-        return self._source.expect(groups)
 
     def load(
         self, group: RowGroup, assignment: RowAssignment, batches: Sequence[OpenBatch[Block]]
@@ -145,9 +139,6 @@ class GpuBackend:
         with self._streams.on_side_stream():
             shape = (self._layout.num_columns, num_rows)
             return torch.empty(shape, dtype=torch.int32, device=self._streams.device)
-
-    def expect(self, groups: Iterator[RowGroup | None]) -> Expected:
-        return self._source.expect(groups)
 
     def load(
         self, group: RowGroup, assignment: RowAssignment, batches: Sequence[OpenBatch[Tensor]]

@@ -299,7 +299,7 @@ class Loader(IterableDataset[Any]):
             plan=self.steps.plans[window],
             chunks=epoch_chunks(dataset, options, epoch),
             row_groups=dataset.slices,
-            any_remote=dataset.any_remote,
+            expect=self._source.expect if dataset.any_remote else None,
             options=options,
             epoch=epoch,
             steps=steps,

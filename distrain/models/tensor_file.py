@@ -21,7 +21,7 @@ from torch.distributed import DistError
 
 from distrain.errors import DataError
 from distrain.loader.host_memory import empty
-from distrain.models.embeddings.peers import Peers
+from distrain.models.embeddings.peers import Peers, gather_texts
 
 
 class RankZeroWriter(AbstractContextManager["RankZeroWriter"]):
@@ -56,9 +56,9 @@ class RankZeroWriter(AbstractContextManager["RankZeroWriter"]):
     def go_on(self) -> None:
         """Raise a DistError on the other ranks if rank 0 has failed; collective if `collective`."""
         if self._collective:
-            problem = self._share(b"")
+            problem = gather_texts(self._peers, self._device, "")[0]
             if problem:
-                raise DistError(f"rank 0 could not write the file: {problem.decode()}")
+                raise DistError(f"rank 0 could not write the file: {problem}")
 
     def __exit__(
         self,
@@ -71,17 +71,7 @@ class RankZeroWriter(AbstractContextManager["RankZeroWriter"]):
         elif self.writes and self._collective:
             # If the error was that a peer is gone, no rank can receive a report.
             with contextlib.suppress(RuntimeError):
-                self._share((str(error) or type(error).__name__).encode())
-
-    def _share(self, problem: bytes) -> bytes:
-        """Return rank 0's error message on every rank; empty if there is none; collective."""
-        length = torch.tensor([len(problem)], dtype=torch.int64, device=self._device)
-        lengths = self._peers.gather_counts(length).flatten().tolist()
-        if not lengths[0]:
-            return b""
-        text = torch.tensor(list(problem), dtype=torch.uint8, device=self._device)
-        shared = self._peers.gather_rows(text, lengths)
-        return bytes(shared[0].tolist())
+                gather_texts(self._peers, self._device, str(error) or type(error).__name__)
 
 
 SLAB_BYTES = 8 << 20

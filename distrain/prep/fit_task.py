@@ -105,7 +105,7 @@ def read_training_rows(
     if learner.by_time:
         names = [FOLD if name == TIMES_OF_SPLIT else name for name in table.column_names]
         return table.rename_columns(names)
-    name = f"{os.path.basename(part.path)}:{part.row_groups[0]}:{part.skip_rows}"
+    name = f"{os.path.basename(part.path)}:0:{part.skip_rows}"  # as earlier versions spelled it
     return table.append_column(FOLD, pa.array(fold_numbers(table.num_rows, name)))
 
 

@@ -27,7 +27,8 @@ class Part:
     """Consecutive rows of one parquet or staging file, or some of them, for one task."""
 
     path: str  # an input file of parquet, or a staging file (Arrow)
-    row_groups: tuple[int, ...]  # consecutive row groups of the file; `(0,)` for a staging file
+    # consecutive row groups of the input file, of which these are rows; empty for text
+    row_groups: tuple[int, ...]
     num_rows: int  # number of rows in the part
     source: str  # the input file that the rows come from
     skip_rows: int = 0  # number of rows, at the start of the row groups, before the part
@@ -271,9 +272,9 @@ def located(part: Part) -> Iterator[None]:
             raise
         where: dict[str, object] = {"file": part.source}
         row = error.where.pop("row", None)
-        if part.first_row is not None:
+        if part.row_groups:
             where["row groups"] = _span(part.row_groups)
-            if isinstance(row, int):
+            if part.first_row is not None and isinstance(row, int):
                 where["row (from 0)"] = part.first_row + part.skip_rows + row
         raise DataError(error.message, where={**where, **error.where}, hint=error.hint) from None
 

@@ -104,8 +104,7 @@ def prepare(
     features = request.features or FeatureConfig.built_in(
         workflow, request.layout, request.unlabeled, request.keep
     )
-    if not features.as_is:
-        features = features.with_partition_types(read)
+    features = features.with_partition_types(read)
     memory = plan_memory(client, request.memory_bytes, request.block_bytes, workflow.has_tables)
     check_log(workflow.history, request.log, is_fitted=request.saved_workflow is not None)
     out = request.out
@@ -269,7 +268,7 @@ class _Run:
         return train, valid
 
     def _fit(self, parts: Sequence[Part]) -> dict[str, VocabularyReport]:
-        if not self._features.as_is:  # saved for later rows, which are not split
+        if self._request.features is not None:  # saved for later rows, which are not split
             features = self._features.without_split()
             features.save(f"{self._folder}/workflow/{FEATURES_FILE}")
         self._workflow, reports = fit_as_asked(
@@ -298,7 +297,6 @@ class _Run:
         histories = make_histories(
             self._workflow.history,
             (before, train, valid),
-            not self._features.as_is,
             (workflow, lookups),
             (self._runner, self._memory, self._staging),
             request.block_bytes,

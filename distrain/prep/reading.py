@@ -8,8 +8,6 @@ Four kinds of object share the work; their modules are in `prep/features`:
   It handles neither the ranges of a file nor bad values.
 - **Staging** computes labels and features of rows, and writes them to files that tasks read
   repeatedly. It does not depend on the form of text.
-
-Rows of parquet whose columns are used unchanged are read in place.
 """
 
 from __future__ import annotations
@@ -187,7 +185,7 @@ def read_inputs(
     shapes = same_in_all([(file.path, file.shapes(features)) for file in tables], hint)
     of_files = [(file.path, file.category_types(features)) for file in tables]
     reading = workflow.reading(features.document.format.null_values)
-    if features.as_is:
+    if request.features is None:
         hint = "Raw Criteo text has values of the type int64; prepare such files separately."
         types = same_in_all(of_files, hint)
     else:
@@ -197,9 +195,6 @@ def read_inputs(
     staged: list[list[Staged]] = [[] for _ in tables]
     tasks: list[tuple[int, StagingTask]] = []
     for number, (file, pieces) in enumerate(zip(tables, _pieces(tables, request), strict=True)):
-        if features.as_is and not file.is_text:
-            staged[number] = [Staged(tuple(pieces))]
-            continue
         tasks += [
             (
                 number,
@@ -216,10 +211,7 @@ def read_inputs(
             )
             for place, rows in enumerate(pieces)
         ]
-    in_place = [of_file[0] for of_file in staged if of_file]
-    counter = PhaseCounter("read", len(tasks) + len(in_place), on_progress)
-    for of_file in in_place:  # without staging, files count as read at once
-        counter.add(_num_rows(of_file.parts))
+    counter = PhaseCounter("read", len(tasks), on_progress)
     results = runner.run(
         "read",
         stage_rows,
@@ -233,7 +225,7 @@ def read_inputs(
     is_binary = features.document.target.kind == "binary"
     num_rows = _num_rows(read.all_parts)
     if request.saved_workflow is None and num_rows:
-        if is_binary and not features.as_is and num_ones == 0:
+        if is_binary and request.features is not None and num_ones == 0:
             raise _no_ones(features, tables[0], num_rows)
         _check_hashes(features, frozenset[int]().union(*(result.hashes for result in results)))
     _check_split(read, features)

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from distrain.errors import DataError
 from distrain.prep.column_group import LISTS_OF
 from distrain.prep.column_statistics import ColumnStatistics, seen_in
 from distrain.prep.features.config import FeatureConfig
@@ -116,13 +115,11 @@ def _columns_of(workflow: Workflow, features: FeatureConfig) -> tuple[str, ...]:
 def _transformed(table: pa.Table, workflow: Workflow, features: FeatureConfig) -> pa.Table:
     """Return the output columns of staged rows.
 
-    They are the label, the features, and the document's other columns, such as weights. Binary
-    labels are checked. All other columns of the document become float32 if they hold integers.
+    They are the label, the features, and the document's other columns, such as weights. All other
+    columns of the document become float32 if they hold integers.
     """
     if LABEL in table.column_names:
-        label = table[LABEL]
-        is_binary = features.document.target.kind == "binary"
-        label = _checked_label(label) if is_binary else concrete(label)
+        label = table[LABEL].cast(pa.float32())
         field = pa.field(LABEL, pa.float32(), nullable=False)
         table = table.set_column(table.column_names.index(LABEL), field, label)
     made = workflow.transform(table)
@@ -169,11 +166,6 @@ class RawTables:
             return "histories of"
         return "windows of" if self.features.windows else None
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns of prepared rows."""
-        return _columns_of(self.workflow, self.features)
-
     def of_rows(self, table: pa.Table, name: str) -> pa.Table:
         """Return rows in memory as `prepare` writes them.
 
@@ -185,15 +177,13 @@ class RawTables:
         Raises:
             DataError: A column is missing; or a value cannot be used, with its row and column.
         """
-        if self.features.as_is:
+        if self.features.is_built_in:
             numbers = {*self.workflow.categorical} & {*RAW_COLUMNS} - self.workflow.text_categories
             table = with_words_as_numbers(table, numbers)
-            table = table.select([name for name in self.columns if name in table.column_names])
         types = {field.name: field.type for field in table.schema}
         file = rows_in_memory(name, types, self.features)
-        if not self.features.as_is:
-            part = Part(name, (0,), table.num_rows, name)
-            table = staged_rows(table, self._task(file, part))
+        part = Part(name, (0,), table.num_rows, name)
+        table = staged_rows(table, self._task(file, part))
         return _transformed(table, self._with_vocabularies(), self.features)
 
     def _task(self, file: TableFile, part: Part) -> StagingTask:
@@ -298,34 +288,14 @@ def _in_windows(table: pa.Table, windows: TableWindows | None) -> list[Int64Arra
 
 def _traced(part: Part, features: FeatureConfig) -> dict[str, pa.ChunkedArray | pa.Array]:
     """Return the origin of each row of a part, and the columns to keep, by their output names."""
-    # Staged rows of a features document have the kept columns under their names in the output.
-    kept = features.kept if features.as_is else {name: name for name in features.kept}
-    is_staged = part.path != part.source
-    table = read_part(part, (*kept.values(), *((ROW_NUMBER,) if is_staged else ())))
-    first = (part.first_row or 0) + part.skip_rows
-    numbers = table[ROW_NUMBER] if is_staged else pa.array(np.arange(first, first + part.num_rows))
+    # Staged rows have the kept columns under their names in the output.
+    table = read_part(part, (*features.kept, ROW_NUMBER))
     files = pa.DictionaryArray.from_arrays(np.zeros(part.num_rows, np.int32), [part.source])
     return {
         FILE: files,
-        ROW_NUMBER: pc.add(numbers, part.rows_before),
-        **{name: table[column] for name, column in kept.items()},
+        ROW_NUMBER: pc.add(table[ROW_NUMBER], part.rows_before),
+        **{name: table[name] for name in features.kept},
     }
-
-
-def _checked_label(values: pa.ChunkedArray) -> pa.Array:
-    floats = concrete(values).cast(pa.float64()) if len(values) else pa.array([], pa.float64())
-    labels = floats.to_numpy(zero_copy_only=False)  # nulls become NaN
-    bad = (labels != 0) & (labels != 1)
-    if bad.any():
-        row = int(np.argmax(bad))
-        label = floats[row].as_py()
-        problem = "missing" if label is None else f"{label:g}, not 0 or 1"
-        raise DataError(
-            f"the label is {problem}",
-            where={"column": LABEL, "row": row},
-            hint="Labels are 0 or 1: whether there was a click.",
-        )
-    return pa.array(labels.astype(np.float32))
 
 
 def _num_missing(values: pa.ChunkedArray) -> int:

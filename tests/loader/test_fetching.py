@@ -119,7 +119,7 @@ def test_no_more_is_held_than_the_bound_or_one_row_group(
         ahead = [one for one in fetcher._wanted.values() if one.is_started and not one.is_taken]
         assert sum(one.num_bytes for one in ahead) <= bound or len(ahead) == 1
         assert [one.group for one in ahead] == groups[number : number + len(ahead)]
-        assert all(one.is_whole for one in ahead)
+        assert all(one.is_over for one in ahead)
         if number in kept:  # the others are passed over
             partial_file = fetcher.take(group)
             with open(partial_file.path, "rb") as handle:

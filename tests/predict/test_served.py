@@ -41,7 +41,6 @@ from distrain.predict.serving.deltas import apply_deltas
 from distrain.predict.serving.onnx_steps import Nodes
 from distrain.predict.serving.preprocess import BadValue, Preprocessor
 from distrain.predict.serving.program import (
-    NO_TEXT,
     Program,
     _mistakes,
     column_program,
@@ -64,6 +63,7 @@ from distrain.prep import (
     Workflow,
     prepare,
 )
+from distrain.prep.features.columns import UnchangedSpec
 from distrain.prep.features.times import calendar
 from distrain.prep.operators import OPERATORS
 from distrain.prep.operators.operator import Operator
@@ -97,6 +97,8 @@ COLUMNS = {
     "hash_rows": {"kind": "continuous", "from": "shop", "hash_buckets": 3, "count": True},
 }
 FEATURES = FeatureConfig.parse({"target": "bought", "columns": COLUMNS})
+UNCHANGED = UnchangedSpec(holds=None)
+NO_TEXT = {"null_values": [], "decimal_point": ".", "timestamp": None}
 START = datetime.datetime(2024, 2, 27)
 ROWS = [
     {
@@ -384,7 +386,7 @@ def test_steps_give_what_operators_give(tmp_path_factory: Any, data: st.DataObje
         if not all(getattr(o, "moments", True) for o in operators):
             return  # nothing was fitted
     folder = tmp_path_factory.mktemp("steps")
-    document, vocabularies = column_program("x", workflow.groups[0].operators, None, False)
+    document, vocabularies = column_program("x", workflow.groups[0].operators, UNCHANGED, False)
     for name, vocabulary in vocabularies.items():
         write_vocabulary(folder, name, vocabulary)
     known = {n: described(v) for n, v in vocabularies.items()}
@@ -428,7 +430,7 @@ def in_onnx(program: Program, read: Any) -> list[Any]:
 def test_columns_of_a_domain_have_one_vocabulary_in_a_program() -> None:
     group = ColumnGroup(("a", "b"), (Categorify(domain="d"),))
     workflow = Workflow((group,)).fit([pa.table({"a": ["x"], "b": ["y"]})])
-    made = [column_program(name, workflow.groups[0].operators, None, False) for name in "ab"]
+    made = [column_program(name, workflow.groups[0].operators, UNCHANGED, False) for name in "ab"]
     assert [learnt.keys() for _, learnt in made] == [{"d"}, {"d"}]
     assert [column["steps"][0]["vocabulary"] for column, _ in made] == ["d", "d"]
 
@@ -463,7 +465,9 @@ NARROW = pa.table(
     "frame", [NARROW, NARROW.to_pandas(), NARROW.to_pandas(types_mapper=pd.ArrowDtype)]
 )
 def test_texts_of_32_bit_numbers_in_frames_are_those_of_the_etl(tmp_path: Path, frame: Any) -> None:
-    columns = [column_program(name, (), None, name == "tags", True)[0] for name in ("x", "tags")]
+    columns = [
+        column_program(name, (), UNCHANGED, name == "tags", True)[0] for name in ("x", "tags")
+    ]
     for column in columns:
         column |= {"to": "text", "takes": ["number"]}
     program = {"form": "table", "text": NO_TEXT, "columns": columns, "vocabularies": {}}

@@ -20,6 +20,7 @@ from distrain.errors import DataError, InputError
 from distrain.loader import Dataset, Loader
 from distrain.predict.raw_rows import RawOptions, RawRows
 from distrain.prep import ColumnGroup, FeatureConfig, History, PrepRequest, Workflow, prepare
+from distrain.prep.features.columns import KEYS_OF_HISTORY, TIMES_OF_HISTORY
 from distrain.prep.histories import ordering
 from distrain.prep.histories.making import make_histories
 from distrain.prep.lookups.index import Lookups, forget_run
@@ -80,12 +81,14 @@ def test_histories_out_of_core_are_the_same_however_the_events_are_cut(
         parts = []
         for number, span in enumerate(spans):
             path = f"{folder}/{number}.parquet"
-            pq.write_table(table.slice(span.start, len(span)), path)
+            staged = table.slice(span.start, len(span))
+            staged = staged.append_column(KEYS_OF_HISTORY, staged["user"])
+            staged = staged.append_column(TIMES_OF_HISTORY, staged["time"])
+            pq.write_table(staged, path)
             parts.append(Part(path, (0,), len(span), path, first_row=0))
         made = make_histories(
             history,
             (parts[:1], parts[1:-1], parts[-1:]),
-            False,
             (f"{folder}/workflow", Lookups(None, (), 1)),
             (TasksHere(), MemoryPlan(8 * 40 * range_events), folder),  # type: ignore[arg-type]
             1 << 8,

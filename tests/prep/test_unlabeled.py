@@ -142,7 +142,9 @@ def test_criteo_lines_with_and_without_label_give_the_same_rows(
         found = written(prep(tmp_path / name, **saved).out)
         assert found.select(names).equals(whole.select(names))
         assert found["row_number"].to_pylist() == list(range(60))
-    wording.refused(InputError, partial(prep, tmp_path / "bare.txt", **saved, keep=("C1",)))
+    kept = written(prep(tmp_path / "bare.txt", **saved, keep=("I1",)).out)["raw_I1"]
+    texts = [line.split(b"\t")[0] for line in bare]
+    assert kept.to_pylist() == [int(text) if text else None for text in texts]
     header = "\t".join(RAW_COLUMNS[1:]).encode()
     (tmp_path / "bad.txt").write_bytes(b"\n".join([header, *bare[:7], b"1\t2"]))
     layout = TextLayout(header=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -34,7 +34,7 @@ from distrain.loader.partition.lazy_sequence import LazySequence
 from distrain.loader.partition.row_order import Chunks, forward_pieces, key_order, row_keys
 from distrain.loader.partition.table import RowGroup
 from distrain.loader.partition.wanted_columns import WantedColumn
-from distrain.loader.reading.reader import Expected, ReaderKind
+from distrain.loader.reading.reader import ReaderKind
 
 LEAST_BUCKET_ROWS = 65_536
 """The maximum mean number of rows of a bucket, in tables of up to half a billion rows.
@@ -157,7 +157,7 @@ class FirstPass:
             firsts = accumulate(rest, initial=0)
             tasks = zip(work.row_groups, firsts, strict=False)
             scatter = _Scatter(self.buckets, needed, backend, store)
-            expected = backend.expect(iter(work.row_groups))
+            expected = work.announced(iter(work.row_groups))
             threads = work.options.decode_threads
             try:
                 is_done = _run_all(scatter, tasks, pool, threads, is_cancelled, expected.passed)
@@ -174,6 +174,7 @@ class FirstPass:
             chunks=chunks,
             row_groups=_BucketGroups(sizes),
             first_pass=None,
+            expect=None,
             order_of=lambda chunk: key_order(
                 store.keys(chunks[chunk].row_groups[0]), self.buckets.num_rows
             ),
@@ -283,9 +284,6 @@ class BucketBackend:
 
     def new_block(self, num_rows: int) -> Block:
         return self._inner.new_block(num_rows)
-
-    def expect(self, groups: Iterator[RowGroup | None]) -> Expected:
-        return Expected()
 
     def load(
         self, group: RowGroup, assignment: RowAssignment, batches: Sequence[OpenBatch[Block]]

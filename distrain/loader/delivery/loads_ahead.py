@@ -40,14 +40,9 @@ class Backend(Protocol):
     a filled batch. `num_lists` is the number of list columns.
     """
 
-    @property
-    def num_lists(self) -> int: ...
+    num_lists: int
 
     def new_block(self, num_rows: int) -> Any: ...
-
-    def expect(self, groups: Iterator[RowGroup | None]) -> Expected:
-        """Announce the row groups that will be loaded, in this order; see `Reader.expect`."""
-        ...
 
     def load(
         self, group: RowGroup, assignment: RowAssignment, batches: Sequence[OpenBatch[Any]]
@@ -80,7 +75,9 @@ class EpochWork:
     first_pass: Preparation | None = None
     # Returns the order of a chunk's rows by the chunk's number; by default `row_permutation`.
     order_of: Callable[[int], NDArray[np.int64]] | None = None
-    any_remote: bool = True  # whether a file may be remote, which readers prefetch
+    # Announces the row groups that will be loaded to the reader (see `Reader.expect`), when the
+    # backend is open. `None` if all files are local: that costs as much as decoding a hundred rows.
+    expect: Callable[[Iterator[RowGroup | None]], Expected] | None = None
 
     @property
     def lanes(self) -> range:
@@ -88,6 +85,9 @@ class EpochWork:
 
     def rows_in(self, step: int) -> int:
         return self.plan.rank_rows(step, self.options.rank, self.options.num_ranks)
+
+    def announced(self, groups: Iterator[RowGroup | None]) -> Expected:
+        return Expected() if self.expect is None else self.expect(groups)
 
 
 Preparation = Callable[
@@ -132,11 +132,7 @@ class _OpenEpoch:
         self.end = first + len(work.steps)
         self._offset = first - work.steps.start  # added to a step of `work.plan`
         self._loads = plan_loads(work.plan, work.chunks, work.lanes, work.steps.start)
-        # Not for local files: announcing a row group costs as much as decoding a hundred rows.
-        is_remote_work = work.any_remote
-        self._expected = (
-            backend.expect(_groups(work, self._loads)) if is_remote_work else Expected()
-        )
+        self._expected = work.announced(_groups(work, self._loads))
         self._num_done = 0
 
     def tasks(self) -> Generator[_Task, None, None]:

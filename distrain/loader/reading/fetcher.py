@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from typing import NamedTuple
 
 import pyarrow.parquet as pq
 
@@ -24,7 +23,6 @@ _Key = tuple[str, int]
 _MOST_AHEAD = 64  # maximum of prefetched row groups, since the partial file of each is an open file
 _MOST_LOOKED_AT = 1024  # how many row groups to look ahead, after those that were loaded
 _FILES_WITH_HANDLES = 32
-_DEMANDED, _AHEAD = 0, 1  # the urgency of a request
 
 SpansOf = Callable[[RowGroup, Sequence[str], pq.RowGroupMetaData], list[Span]]
 IsHeld = Callable[[RowGroup], bool]
@@ -37,6 +35,8 @@ class Fetcher:
     row group that a caller waits for takes precedence. A failed request is retried only when a
     caller has received the error and calls again; ranges of the row group that were fetched are
     kept. `spans_of` returns the byte ranges of a row group's wanted columns.
+
+    Each thread makes one request after another, and ends when none may be made (see `_next`).
     """
 
     def __init__(self, spans_of: SpansOf, options: FetchOptions | None = None):
@@ -51,21 +51,27 @@ class Fetcher:
             weakref.WeakValueDictionary()
         )
         self._expectations: list[_Expectation] = []
-        self._tasks: list[tuple[int, int, Callable[[], None]]] = []
-        self._count = itertools.count()
         self._num_threads = 0
 
     def file(self, url: str) -> RemoteFile:
-        """Return the file with a URL; its idle handles may be closed if many files are in use."""
+        """Return the file with a URL; closes idle handles of others if many files are in use."""
         with self._changed:
-            return self._file(url)
+            if url not in self._files:
+                self._files[url] = RemoteFile(url, self._connections)
+            file = self._with_handles[url] = self._files[url]
+            self._with_handles.move_to_end(url)
+            count = max(0, len(self._with_handles) - _FILES_WITH_HANDLES)
+            unused = [self._with_handles.popitem(last=False)[1] for _ in range(count)]
+        for other in unused:
+            other.close()
+        return file
 
     def expect(self, groups: Iterator[RowGroup | None], is_held: IsHeld | None = None) -> Expected:
         """Prefetch row groups that will be requested in this order; see `Reader.expect`."""
         expectation = _Expectation(groups, is_held, self._forget)
         with self._changed:
             self._expectations.append(expectation)
-            self._look_ahead()
+            self._begin()
         return expectation
 
     def take(self, group: RowGroup) -> PartialFile:
@@ -74,28 +80,21 @@ class Fetcher:
         Raises the filesystem's errors. After an error, call it again to retry.
         """
         with self._changed:
-            partial_file = self._partial_files.get((group.file, group.index)) or self._fetched(
-                group
-            )
+            key = (group.file, group.index)
+            partial_file = self._partial_files.get(key) or self._fetched(key, group)
             for expectation in self._expectations:
                 expectation.hold(group, partial_file)
             return partial_file
 
-    def _fetched(self, group: RowGroup) -> PartialFile:
-        key = (group.file, group.index)
-        wanted = self._wanted.get(key)
-        if wanted is None:
-            wanted = self._wanted[key] = _Wanted(group)
+    def _fetched(self, key: _Key, group: RowGroup) -> PartialFile:
+        wanted = self._wanted.setdefault(key, _Wanted(group))
         wanted.is_taken = True
         if wanted.is_reported:
             wanted.error, wanted.is_reported = None, False
-        if wanted.error is None:
-            self._ask(wanted, _DEMANDED)
-        self._look_ahead()
-        self._changed.wait_for(lambda: wanted.is_whole or wanted.has_failed)
-        if wanted.has_failed:
+        self._begin()
+        self._changed.wait_for(lambda: wanted.is_over)
+        if wanted.error is not None:
             wanted.is_reported = True
-            assert wanted.error is not None
             raise wanted.error
         if self._wanted.get(key) is wanted:
             del self._wanted[key]
@@ -107,18 +106,10 @@ class Fetcher:
         with self._changed:
             self._expectations.clear()
             self._wanted.clear()
-            self._tasks.clear()
             self._changed.wait_for(lambda: not self._num_threads)
             for file in self._files.values():
                 file.close()
             self._connections.close()
-
-    def _file(self, url: str) -> RemoteFile:
-        if url not in self._files:
-            self._files[url] = RemoteFile(url, self._connections)
-        file = self._with_handles[url] = self._files[url]
-        self._with_handles.move_to_end(url)
-        return file
 
     def _forget(self, expectation: _Expectation, *, all_of_it: bool) -> None:
         with self._changed:
@@ -126,168 +117,121 @@ class Fetcher:
             if all_of_it and expectation in self._expectations:
                 self._expectations.remove(expectation)
             for key, wanted in list(self._wanted.items()):
-                is_over = all_of_it or wanted.number < expectation.num_passed
-                is_idle = not wanted.is_taken or wanted.has_failed
-                if wanted.expectation is expectation and is_over and is_idle:
+                is_passed = all_of_it or wanted.number < expectation.num_passed
+                has_failed = wanted.error is not None and wanted.is_over
+                is_unused = not wanted.is_taken or has_failed
+                if wanted.expectation is expectation and is_passed and is_unused:
                     del self._wanted[key]
-                    wanted.missing.clear()
-            self._look_ahead()
+            self._begin()
 
-    def _look_ahead(self) -> None:
-        """Start the fetches that the memory bound allows, in the order in which they are expected.
+    def _begin(self) -> None:
+        """Start threads for the requests that may be made now; the caller holds the lock."""
+        while self._num_threads < self._options.connections:
+            request = self._next()
+            if request is None:
+                return
+            # The thread removes the request from the list: its arguments live as long as itself.
+            thread = threading.Thread(
+                target=self._run, args=([request],), name="fetch", daemon=True
+            )
+            try:
+                thread.start()
+            except RuntimeError as error:  # the process has too many threads
+                request.end(error)
+            else:
+                self._num_threads += 1
 
-        Also plans further fetches, at most one for each free connection and `_MOST_AHEAD` in all.
-        The caller holds the lock.
+    def _next(self) -> _Request | None:
+        """Return the most urgent request that may be made, if any; the caller holds the lock.
+
+        First come row groups that callers wait for, then expected ones, in order, up to the memory
+        bound. Expected row groups are planned earlier: at most one for each connection, and
+        `_MOST_AHEAD` in all.
         """
-        ahead = [wanted for wanted in self._wanted.values() if not wanted.is_taken]
-        held = sum(wanted.num_bytes for wanted in ahead if wanted.is_started)
-        for wanted in ahead:
-            if wanted.is_started or wanted.error is not None:
-                continue
+        for wanted in self._wanted.values():
+            if wanted.is_taken and (request := wanted.request()) is not None:
+                return request
+        most_bytes = self._options.ahead_bytes
+        ahead = [one for one in self._wanted.values() if not one.is_taken]
+        held = sum(one.num_bytes for one in ahead if one.is_started)
+        for wanted in (one for one in ahead if one.error is None):
             if wanted.partial_file is None:
                 break  # fetches start in order
-            if held and held + wanted.num_bytes > self._options.ahead_bytes:
-                return
-            held += wanted.num_bytes
-            self._ask(wanted, _AHEAD)
-        unplanned = sum(not wanted.is_started for wanted in ahead)
-        room = min(self._options.connections - unplanned, _MOST_AHEAD - len(ahead))
-        for _ in range(room if held < self._options.ahead_bytes else 0):
-            following = self._next_expected()
-            if following is None:
-                return
-            self._wanted[following.key] = following
-            self._plan(following, _AHEAD)
+            if not wanted.is_started:
+                if held and held + wanted.num_bytes > most_bytes:
+                    return None
+                wanted.is_started = True
+                held += wanted.num_bytes
+            if (request := wanted.request()) is not None:
+                return request
+        num_planned = sum(not one.is_started for one in ahead)
+        if (
+            held >= most_bytes
+            or num_planned >= self._options.connections
+            or len(ahead) >= _MOST_AHEAD
+        ):
+            return None
+        following = self._next_expected()
+        return None if following is None else following.request()
 
     def _next_expected(self) -> _Wanted | None:
         for expectation in self._expectations:
             while (following := expectation.next()) is not None:
                 if following.key not in self._wanted and following.key not in self._partial_files:
+                    self._wanted[following.key] = following
                     return following
         return None
 
-    def _ask(self, wanted: _Wanted, urgency: int) -> None:
-        if wanted.partial_file is None:
-            self._plan(wanted, urgency)
-            return
-        wanted.is_started = True
-        for span in sorted(wanted.missing):
-            self._submit(urgency, partial(self._fetch, wanted, span))
-
-    def _plan(self, wanted: _Wanted, urgency: int) -> None:
-        self._submit(urgency, partial(self._make_image, wanted))
-
-    def _submit(self, urgency: int, task: Callable[[], None]) -> None:
-        heapq.heappush(self._tasks, (urgency, next(self._count), task))
-        if self._num_threads < self._options.connections:
-            threading.Thread(target=self._run_tasks, name="fetch", daemon=True).start()
-            self._num_threads += 1  # after the start, which may fail
-
-    def _run_tasks(self) -> None:
+    def _run(self, requests: list[_Request]) -> None:
         mark_own_thread()
-        while True:
+        request: _Request | None = requests.pop()
+        while request is not None:
+            error: BaseException | None = None
+            try:
+                self._make(request)
+            except BaseException as raised:
+                error = raised
             with self._changed:
-                if not self._tasks:
-                    self._num_threads -= 1
-                    self._changed.notify_all()
+                request.end(error)
+                request = self._next()
+                self._num_threads -= request is None
+                self._begin()
+                self._changed.notify_all()
+
+    def _make(self, request: _Request) -> None:
+        wanted, url = request.wanted, request.wanted.group.file
+        file = self.file(url)
+        if request.span is None:
+            self._plan(wanted, file)
+        else:
+            assert wanted.partial_file is not None
+            wanted.partial_file.write(request.span.begin, file.read(*request.span))
+        self.file(url)  # marks the file as used last: it has one more idle handle
+
+    def _plan(self, wanted: _Wanted, file: RemoteFile) -> None:
+        """Create the partial file of a row group, and decide which ranges to fetch.
+
+        A row group that is in a cache is dropped instead, unless a caller waits for it.
+        """
+        group, options, expectation = wanted.group, self._options, wanted.expectation
+        is_held = expectation is not None and expectation.is_held
+        if is_held and not wanted.is_taken and is_held(group):
+            with self._changed:
+                if not wanted.is_taken:
+                    self._wanted.pop(wanted.key, None)
                     return
-                task = heapq.heappop(self._tasks)[2]
-            task()
-
-    def _make_image(self, wanted: _Wanted) -> None:
-        """Plan which byte ranges of a row group to fetch, and create its partial file.
-
-        If a caller waits for the row group, its ranges are then requested. Does nothing if another
-        thread plans it, if it is planned already, or if it is no longer wanted.
-        """
-        group, options = wanted.group, self._options
+        metadata, begin, part = file.row_group(group.index)
+        # With a damaged footer, spans may be beyond the end of the file.
+        spans = [
+            Span(max(0, span.begin), min(span.end, file.num_bytes))
+            for span in self._spans_of(group, file.paths, metadata)
+        ]
+        ranges = plan_ranges(spans, gap_bytes=options.gap_bytes, most_bytes=options.range_bytes)
+        partial_file = PartialFile(file.num_bytes)
+        partial_file.write(begin, part)
         with self._changed:
-            if wanted.partial_file is not None or wanted.is_planning or not self._is_wanted(wanted):
-                return
-            wanted.is_planning = True
-            file = self._file(group.file)
-            unused = self._take_unused()
-        for other in unused:
-            other.close()
-        try:
-            if self._drop_if_cached(wanted):
-                return
-            metadata, begin, part = file.row_group(group.index)
-            # With a damaged footer, spans may be beyond the end of the file.
-            spans = [
-                Span(max(0, span.begin), min(span.end, file.num_bytes))
-                for span in self._spans_of(group, file.paths, metadata)
-            ]
-            ranges = plan_ranges(spans, gap_bytes=options.gap_bytes, most_bytes=options.range_bytes)
-            partial_file = PartialFile(file.num_bytes)
-            partial_file.write(begin, part)
-        except BaseException as error:
-            with self._changed:
-                wanted.is_planning = False
-                self._fail(wanted, error)
-            return
-        with self._changed:
-            self._file(group.file)  # marks the file as used last: it has one more idle handle
-            wanted.is_planning = False
-            wanted.partial_file, wanted.missing = partial_file, set(ranges)
+            wanted.partial_file, wanted.missing = partial_file, ranges[::-1]
             wanted.num_bytes = sum(span.num_bytes for span in ranges)
-            if wanted.is_taken and self._is_wanted(wanted):
-                self._ask(wanted, _DEMANDED)
-            self._look_ahead()
-            self._changed.notify_all()
-
-    def _drop_if_cached(self, wanted: _Wanted) -> bool:
-        """Stop prefetching a row group if a cache already has it and no caller waits for it.
-
-        Returns True if so.
-        """
-        expectation = wanted.expectation
-        if wanted.is_taken or expectation is None or expectation.is_held is None:
-            return False
-        is_held = expectation.is_held(wanted.group)
-        with self._changed:
-            if not is_held or wanted.is_taken:
-                return False
-            wanted.is_planning = False
-            if self._is_wanted(wanted):
-                del self._wanted[wanted.key]
-            self._look_ahead()
-            return True
-
-    def _take_unused(self) -> list[RemoteFile]:
-        count = max(0, len(self._with_handles) - _FILES_WITH_HANDLES)
-        return [self._with_handles.popitem(last=False)[1] for _ in range(count)]
-
-    def _fetch(self, wanted: _Wanted, span: Span) -> None:
-        with self._changed:
-            if span not in wanted.missing:  # another thread fetches it, or it is no longer needed
-                return
-            wanted.missing.remove(span)
-            wanted.in_flight += 1
-            file = self._file(wanted.group.file)
-        partial_file = wanted.partial_file
-        assert partial_file is not None
-        try:
-            partial_file.write(span.begin, file.read(*span))
-        except BaseException as error:
-            with self._changed:
-                wanted.in_flight -= 1
-                if self._is_wanted(wanted):
-                    wanted.missing.add(span)
-                self._fail(wanted, error)
-            return
-        with self._changed:
-            self._file(wanted.group.file)  # marks the file as used last: it has one more handle
-            wanted.in_flight -= 1
-            self._changed.notify_all()
-
-    def _is_wanted(self, wanted: _Wanted) -> bool:
-        return self._wanted.get(wanted.key) is wanted
-
-    def _fail(self, wanted: _Wanted, error: BaseException) -> None:
-        wanted.error = error
-        self._look_ahead()
-        self._changed.notify_all()
 
 
 class _Expectation(Expected):
@@ -357,19 +301,40 @@ class _Wanted:
         self.expectation = expectation
         self.number = number
         self.partial_file: PartialFile | None = None  # `None` until the ranges are planned
-        self.missing: set[Span] = set()  # ranges that still have to be requested
-        self.in_flight = 0  # number of ranges being requested
+        self.missing: list[Span] = []  # ranges that still have to be requested, the next one last
+        self.in_flight = 0  # number of requests that are being made
         self.num_bytes = 0  # bytes of all ranges
-        self.is_planning = False
-        self.is_started = False  # its ranges were handed to the fetching threads
+        self.is_started = False  # some of its ranges were requested
         self.is_taken = False  # a caller has requested it
         self.error: BaseException | None = None  # the error of the last failed request
         self.is_reported = False  # a caller has received the error
 
-    @property
-    def is_whole(self) -> bool:
-        return self.partial_file is not None and not self.missing and not self.in_flight
+    def request(self) -> _Request | None:
+        """Return the next request to make; `None` if there is none, or a request has failed."""
+        if self.error is not None or (self.partial_file is None and self.in_flight):
+            return None
+        if self.partial_file is not None and not self.missing:
+            return None
+        self.in_flight += 1
+        return _Request(self, None if self.partial_file is None else self.missing.pop())
 
     @property
-    def has_failed(self) -> bool:
-        return self.error is not None and not self.in_flight and not self.is_planning
+    def is_over(self) -> bool:
+        """Whether no request is being made, and either all were made or one has failed."""
+        is_whole = self.partial_file is not None and not self.missing
+        return not self.in_flight and (is_whole or self.error is not None)
+
+
+class _Request(NamedTuple):
+    """A request for a range of a row group, or for the metadata by which its ranges are planned."""
+
+    wanted: _Wanted
+    span: Span | None
+
+    def end(self, error: BaseException | None) -> None:
+        """Record that the request has ended, with an error if it has failed."""
+        self.wanted.in_flight -= 1
+        if error is not None:
+            self.wanted.error = error
+            if self.span is not None:
+                self.wanted.missing.append(self.span)

@@ -265,6 +265,16 @@ def all_gather_flat(out: Tensor, values: Tensor, *, async_op: bool = False) -> P
     return work
 
 
+def gather_texts(peers: Peers, device: torch.device, text: str) -> list[str]:
+    """Return every rank's text, in rank order; a collective operation."""
+    if peers.num_ranks == 1:
+        return [text]
+    content = torch.tensor(list(text.encode()), dtype=torch.uint8, device=device)
+    length = torch.tensor([len(content)], dtype=torch.int64, device=device)
+    lengths = peers.gather_counts(length).flatten().tolist()
+    return [bytes(rows.tolist()).decode() for rows in peers.gather_rows(content, lengths)]
+
+
 class PendingRows(NamedTuple):
     """Rows in transfer between ranks; neither tensor may be used until `Peers.wait_for_rows`."""
 

@@ -15,7 +15,7 @@ from distrain.errors import InputError
 from distrain.models.saved_model import SavedModel
 from distrain.predict.serving.deltas import ORDER, save_order
 from distrain.prep.column_group import TEXTS, ColumnGroup
-from distrain.prep.features.columns import CALENDAR, ColumnSpec
+from distrain.prep.features.columns import CALENDAR, ColumnSpec, UnchangedSpec
 from distrain.prep.features.config import FeatureConfig
 from distrain.prep.operators.buckets import HashBucket
 from distrain.prep.operators.categorify import Categorify
@@ -27,8 +27,6 @@ from distrain.prep.raw_values import BETWEEN_TEXTS
 from distrain.prep.vocabulary import Vocabulary, is_text
 from distrain.prep.workflow import HOLDS, Workflow
 
-NO_TEXT: dict[str, Any] = {"null_values": [], "decimal_point": ".", "timestamp": None}
-AS_IS = "as is"
 _ANY = ("text", "integer", "number", "bool", "decimal", "time")
 _NUMBERS = ("integer", "number", "bool", "decimal")
 _VALUES = (*_NUMBERS, "text")
@@ -77,7 +75,7 @@ def program_of(
     numbers: dict[str, Floats] = {}
     columns = []
     for name in names:
-        spec = None if features.as_is else features.document.columns[name]
+        spec = features.document.columns[name]
         listed = saved.schema[name].holds_lists
         holds_text = TEXTS in workflow.record.get(HOLDS, {}).get(name, "")
         operators = groups[name].operators
@@ -89,11 +87,12 @@ def program_of(
         for one in operators:
             if isinstance(one, _ENCODINGS):
                 numbers[name] = _numbers(one, name)
-    text = NO_TEXT
-    if not features.as_is:
-        layout = features.document.format
-        text = {key: getattr(layout, key) for key in NO_TEXT}
-        text["null_values"] = list(text["null_values"])
+    layout = features.document.format
+    text = {
+        "null_values": list(layout.null_values),
+        "decimal_point": layout.decimal_point,
+        "timestamp": layout.timestamp,
+    }
     document = {
         "form": form,
         "text": text,
@@ -117,7 +116,7 @@ def program_of(
 def column_program(
     name: str,
     operators: Sequence[Any],
-    spec: ColumnSpec | None,
+    spec: ColumnSpec,
     lists: bool,
     holds_text: bool = False,
 ) -> tuple[dict[str, Any], dict[str, Vocabulary]]:
@@ -125,7 +124,7 @@ def column_program(
 
     Args:
         operators: The operators of the workflow that make the column, in order.
-        spec: The column's entry in the features document; `None` if the workflow has no document.
+        spec: The column's entry in the features document.
         lists: Whether the column holds lists.
         holds_text: Whether the column holds texts. If a vocabulary of the column's own values
             exists, it decides instead.
@@ -140,9 +139,9 @@ def column_program(
         holds_text = is_text(next(iter(vocabularies.values())).values.type)
     column = {
         "name": name,
-        "source": BETWEEN_TEXTS.join(spec.sources(name)) if spec else name,
+        "source": BETWEEN_TEXTS.join(spec.sources(name)),
         "lists": lists,
-        "separator": spec and spec.separator,
+        "separator": spec.separator,
         "slices": list(_slices(operators, spec)),
         **_reading(spec, operators, holds_text),
     }
@@ -205,9 +204,9 @@ def _mistakes(
             yield f"{one.kind}: it comes before Categorify"
 
 
-def _slices(operators: Sequence[Any], spec: ColumnSpec | None) -> Iterator[list[int | None]]:
+def _slices(operators: Sequence[Any], spec: ColumnSpec) -> Iterator[list[int | None]]:
     """Yield the start and end of the Python slices that are applied to lists, in order."""
-    if spec is not None and spec.list_slice is not None:
+    if spec.list_slice is not None:
         yield [spec.list_slice.start, spec.list_slice.end]
     for one in operators:
         if isinstance(one, ListSlice):
@@ -215,14 +214,14 @@ def _slices(operators: Sequence[Any], spec: ColumnSpec | None) -> Iterator[list[
             yield [one.start, one.end] if has_start else [0, one.start]
 
 
-def _reading(spec: ColumnSpec | None, operators: Sequence[Any], holds_text: bool) -> dict[str, Any]:
+def _reading(spec: ColumnSpec, operators: Sequence[Any], holds_text: bool) -> dict[str, Any]:
     """Return those entries of a column's description in a program that say how to read it.
 
     `takes` has the accepted kinds of values, and `to` the kind to which they are converted, as
     `distrain.prep` does for a table with types. `steps` has the steps before those of the
     operators.
     """
-    as_ = AS_IS if spec is None else spec.as_
+    is_unchanged = isinstance(spec, UnchangedSpec)
     taken = takes_of(operators)
     holds_text &= taken == "categories"
     to: str = "text" if holds_text else "integer"
@@ -230,21 +229,20 @@ def _reading(spec: ColumnSpec | None, operators: Sequence[Any], holds_text: bool
     steps: list[dict[str, Any]] = []
     if taken == "presence":
         to, takes = "presence", _ANY
-    elif spec is not None and spec.cross:
+    elif spec.cross:
         to, takes = "text", ("text",)
-    elif as_ in CALENDAR:
-        has_epoch = spec is not None and spec.epoch is not None
-        to, takes = "time", (_VALUES if has_epoch else ("time", "text"))
+    elif spec.as_ in CALENDAR:
+        to, takes = "time", (_VALUES if spec.epoch is not None else ("time", "text"))
         whole = taken == "categories"
-        steps.append({"kind": "calendar", "part": as_, "whole": whole})
+        steps.append({"kind": "calendar", "part": spec.as_, "whole": whole})
     elif taken == "numbers":
-        to, takes = "number", (_NUMBERS if as_ == AS_IS else (*_NUMBERS, "text"))
-    elif as_ == AS_IS:  # the table's values are used unchanged
+        to, takes = "number", (_NUMBERS if is_unchanged else (*_NUMBERS, "text"))
+    elif is_unchanged:  # the table's values are used unchanged
         takes = tuple(kind for kind in _ANY if kind != "integer") if holds_text else ("integer",)
-    elif as_ in (None, "integer"):
+    elif spec.as_ in (None, "integer"):
         takes = _VALUES
     is_number = taken == "numbers" and not any(isinstance(one, Categorify) for one in operators)
-    if is_number and spec is not None:
+    if is_number and not is_unchanged:
         clips = [one for one in operators if isinstance(one, Clip)]
         low = all(clip.min is None for clip in clips)
         high = all(clip.max is None for clip in clips)
@@ -254,9 +252,9 @@ def _reading(spec: ColumnSpec | None, operators: Sequence[Any], holds_text: bool
     return {
         "to": to,
         "takes": list(takes),
-        "epoch": None if spec is None else spec.epoch,
-        "is_whole": taken == "numbers" and as_ == "integer",
-        "is_canonical": to == "text" and as_ is None,
+        "epoch": spec.epoch,
+        "is_whole": taken == "numbers" and spec.as_ == "integer",
+        "is_canonical": to == "text" and spec.as_ is None and not is_unchanged,
         "steps": steps,
     }
 

@@ -299,8 +299,22 @@ else:
         **_FIELDS,
     )
 
-ColumnSpec = CategoricalSpec | ContinuousSpec
-Column = Annotated[ColumnSpec, Field(discriminator="kind")]
+
+class UnchangedSpec(_ColumnSpec):
+    """A column whose values are staged unchanged, for a workflow without a features document.
+
+    `holds` is what the workflow's operators take; `None` for a column of any type.
+    """
+
+    holds: Takes | None
+
+    @property
+    def takes(self) -> Takes:
+        return self.holds or "presence"
+
+
+ColumnSpec = CategoricalSpec | ContinuousSpec | UnchangedSpec
+Column = Annotated[CategoricalSpec | ContinuousSpec, Field(discriminator="kind")]
 
 
 KEYS_OF_HISTORY, TIMES_OF_HISTORY = "history.by", "history.order"
@@ -355,3 +369,15 @@ class HistorySpec(Section):
             }
         )
         return {KEYS_OF_HISTORY: keys, TIMES_OF_HISTORY: times}
+
+
+class UnchangedHistorySpec(HistorySpec):
+    """The history of a workflow without a features document; keys and times are unchanged."""
+
+    @property
+    def staged(self) -> dict[str, ColumnSpec]:
+        sources = {KEYS_OF_HISTORY: self.by, TIMES_OF_HISTORY: self.order}
+        return {
+            name: UnchangedSpec.model_validate({"from": source, "holds": None})
+            for name, source in sources.items()
+        }

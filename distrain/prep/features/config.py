@@ -13,10 +13,10 @@ from distrain.jobs.spec.explain import explain_all
 from distrain.jobs.spec.load import dump_yaml, parse_document, plain, read_document
 from distrain.prep.column_group import ColumnGroup
 from distrain.prep.features.columns import (
-    CategoricalSpec,
     ColumnSpec,
     ContinuousSpec,
-    HistorySpec,
+    UnchangedHistorySpec,
+    UnchangedSpec,
 )
 from distrain.prep.features.document import (
     CRITEO,
@@ -27,7 +27,7 @@ from distrain.prep.features.document import (
 from distrain.prep.features.partitions import types_of_partitions
 from distrain.prep.features.targets import TableWindows, TargetSpec
 from distrain.prep.operators.encodings import TargetEncode
-from distrain.prep.operators.operator import Operator
+from distrain.prep.operators.operator import Operator, takes_of
 from distrain.prep.parts import kept_names
 from distrain.prep.raw_lines import TextLayout
 from distrain.prep.workflow import Workflow
@@ -42,10 +42,6 @@ _WRITES_ONE = "`distrain prep --infer INPUT --out features.yaml` writes one."
 _WHAT = "features document"
 
 
-_CATEGORY = CategoricalSpec(kind="categorical")
-_NUMBER: ColumnSpec = ContinuousSpec(kind="continuous")
-
-
 @dataclass(frozen=True)
 class FeatureConfig:
     """The description of a table's columns: a features document that was checked.
@@ -58,9 +54,6 @@ class FeatureConfig:
     """
 
     document: FeatureDocument
-    # whether columns are used unchanged, so that nothing is staged, and rows of parquet are
-    # read in place
-    as_is: bool = False
     unlabeled: bool = False  # whether the table has no target
     keep: tuple[str, ...] = ()  # columns that rows keep unchanged, besides the features
     # whether a saved workflow prepares the rows: a missing number of a normalised column is then
@@ -78,18 +71,27 @@ class FeatureConfig:
         text. `unlabeled` says that rows have no labels, and `keep` names columns to write
         unchanged.
         """
-        columns = dict.fromkeys(workflow.columns, _NUMBER)
-        columns |= dict.fromkeys(workflow.taking_categories, _CATEGORY)
+        columns: dict[str, Any] = {
+            name: UnchangedSpec(holds=takes_of(group.operators))
+            for group in workflow.groups
+            for name in group.columns
+        }
         # `model_construct` does not validate: a workflow may use names that a document may not.
         text = FormatSpec.model_construct(
-            kind=CRITEO, delimiter=layout.delimiter, header=layout.header
+            kind=CRITEO, delimiter=layout.delimiter, header=layout.header, null_values=()
         )
         listed = workflow.history
-        history = None if listed is None else HistorySpec.model_construct(**asdict(listed))
+        history = None if listed is None else UnchangedHistorySpec.model_construct(**asdict(listed))
         document = FeatureDocument.model_construct(
             target=TargetSpec(column=LABEL), format=text, columns=columns, history=history
         )
-        return cls(document, True, unlabeled, keep)
+        return cls(document, unlabeled, keep)
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether this is the configuration for a workflow without a features document."""
+        columns = self.document.columns.values()
+        return any(isinstance(column, UnchangedSpec) for column in columns)
 
     @property
     def inputs(self) -> tuple[str, ...]:

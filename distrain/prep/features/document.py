@@ -273,12 +273,11 @@ class FeatureDocument(Section):
 
         `None` unless rows are split by time and a column has target means.
         """
-        encoded = any(
+        if not isinstance(self.split, TimeSplit) or not any(
             isinstance(operator, TargetEncode)
             for column in self.columns.values()
             for operator in column.operators
-        )
-        if not (isinstance(self.split, TimeSplit) and encoded):
+        ):
             return None
         as_ = "seconds" if isinstance(self.split.start, str) else "number"
         return ContinuousSpec.model_validate(

@@ -77,9 +77,7 @@ def _looks(
     files: Sequence[InputFile], features: FeatureConfig, sides: Sequence[SideTable]
 ) -> list[_Look]:
     joined = {name: column for side in sides for name, column in side.columns.items()}
-    folders: list[Values] = [{}] * len(files)
-    if not features.as_is:
-        folders = partitions_of([file.path for file in files], features.document.partitions)
+    folders = partitions_of([file.path for file in files], features.document.partitions)
     return [
         (file.path, file.size_bytes, features, values, joined)
         for file, values in zip(files, folders, strict=True)

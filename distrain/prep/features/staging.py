@@ -254,8 +254,9 @@ class _BlockWriter(ExitStack):
 
     @property
     def parts(self) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
-        source = self._task.file.path
-        made = {s: Part(self._path(s), (0,), rows, source) for s, rows in self._rows.items()}
+        of, source = self._task.rows, self._task.file.path
+        groups = of.row_groups if isinstance(of, Part) else ()
+        made = {s: Part(self._path(s), groups, rows, source) for s, rows in self._rows.items()}
         valid = (made.pop(_VALID),) if _VALID in made else ()
         return tuple(made.values()), valid
 
@@ -310,16 +311,15 @@ def _usable(
 ) -> _Usable:
     """Return the rows that can be staged.
 
-    Without a features document, these are all rows, unchanged. Rows without a label are dropped and
-    counted if the target has `missing: drop`. For other unusable values of a column, `leave_out` is
-    called with the error and with the line numbers of the rows not yet dropped; the error's row
-    indices refer to these line numbers. Unless `leave_out` raises, the rows with these values are
-    dropped, too. `layout` is the text format.
+    Rows without a label are dropped and counted if the target has `missing: drop`. For other
+    unusable values of a column, `leave_out` is called with the error and with the line numbers of
+    the rows not yet dropped; the error's row indices refer to these line numbers. Unless
+    `leave_out` raises, the rows with these values are dropped, too. `layout` is the text format.
     """
     targets, unlabelled = task.features.document.targets.values(), 0
     may_lack = {target.column for target in targets if target.missing == "drop"}
     table, places = rows.table, np.arange(rows.table.num_rows)
-    while not task.features.as_is:
+    while True:
         try:
             staged, mask, hashes = _staged(table, task, layout)
             return _Usable(staged, places, mask, unlabelled, hashes)
@@ -330,7 +330,6 @@ def _usable(
                 leave_out(found, rows.lines[places])
             places = np.delete(places, found.bad.places)
             table = rows.table.take(places)
-    return _Usable(table, places, None, 0)
 
 
 def _bad_lines(block: bytes, lines: Places, bad_column: _BadColumn) -> Iterator[BadLine]:

@@ -13,9 +13,8 @@ import pyarrow as pa
 
 from distrain.errors import DataError
 from distrain.formatting import join_names
-from distrain.prep.features.as_is import check_text, check_types
 from distrain.prep.features.bad_values import guess
-from distrain.prep.features.columns import TIMES_OF_HISTORY, ColumnSpec
+from distrain.prep.features.columns import TIMES_OF_HISTORY, ColumnSpec, ContinuousSpec
 from distrain.prep.features.config import FeatureConfig
 from distrain.prep.features.document import CRITEO, FormatSpec
 from distrain.prep.features.file_format import PARQUET, detect_format
@@ -28,6 +27,7 @@ from distrain.prep.parts import readable_parquet, rows_of_groups
 from distrain.prep.raw_lines import STAGED_SCHEMA, TextLayout, parse_lines
 
 SHOWN_COLUMNS = 20
+_MOST_MISSING = 12  # of more missing columns, only the first are listed
 _JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
 
 
@@ -101,14 +101,6 @@ class TableFile:
 
         `option` is the command's option for the columns to keep, which errors name.
         """
-        if features.as_is and self.is_text:
-            check_text(self.path, features)
-        elif features.as_is:
-            check_types(self.path, self.types, features)
-        else:
-            self._check_document(features, option)
-
-    def _check_document(self, features: FeatureConfig, option: str) -> None:
         mistakes = dict(_mistakes(self, features))
         if not mistakes:
             return
@@ -121,6 +113,13 @@ class TableFile:
             else "Correct the features document, or leave the file out. A workflow needs files "
             "with the columns that it was fitted on."
         )
+        if features.is_built_in:
+            hint = (
+                "Correct the file, or leave it out. Without --config, `distrain prep` expects "
+                "Criteo's columns, or those of the workflow. Describe the columns of another table "
+                "with --config, as docs/any-table.md shows. A table that already holds ids and "
+                "finite numbers needs only a schema."
+            )
         if self.kind == "csv" and len(self.types) == 1 and len(features.inputs) > 1:
             hint = (
                 f"Its first line has one field with the delimiter {self.delimiter!r}: set "
@@ -131,7 +130,11 @@ class TableFile:
                 "Rows without a target: `distrain predict RUN FILE` scores them, and "
                 "`distrain prep FILE --workflow W --unlabeled` prepares them."
             )
-        where = {"file": self.path, **{f"column {c}": problem for c, problem in mistakes.items()}}
+        missing = [name for name, problem in mistakes.items() if problem == "missing"]
+        listed = [name for name in mistakes if len(missing) <= _MOST_MISSING or name not in missing]
+        where = {"file": self.path, **{f"column {name}": mistakes[name] for name in listed}}
+        if len(listed) < len(mistakes):
+            where["columns missing"] = join_names(missing, _MOST_MISSING)
         if sum(problem.startswith("missing") for problem in mistakes.values()) * 2 > len(mistakes):
             where["columns here"] = join_names(list(self.columns), SHOWN_COLUMNS)
         raise DataError(
@@ -161,14 +164,14 @@ class TableFile:
     def shapes(self, features: FeatureConfig) -> dict[str, str]:
         """Return `lists` or `single values` for each feature.
 
-        Features of a column with the type null are left out, unless columns are used unchanged.
+        Features of a column with the type null are left out.
         """
         shape_of = {}
         for name, column in features.document.columns.items():
             dtype = self.columns[column.sources(name)[0]]
             if holds_lists(dtype) or column.separator is not None:
                 shape_of[name] = "lists"
-            elif features.as_is or not pa.types.is_null(dtype):
+            elif not pa.types.is_null(dtype):
                 shape_of[name] = "single values"
         return shape_of
 
@@ -343,7 +346,8 @@ def _mistakes(file: TableFile, features: FeatureConfig) -> Iterable[tuple[str, s
         checks += [(one, partial(_of_column, column=spec)) for one in spec.sources(name)]
     if (history := document.history) is not None:
         order = history.staged[TIMES_OF_HISTORY]
-        checks += [(history.by, _of_key), (history.order, partial(_of_column, column=order))]
+        by = _of_key if isinstance(order, ContinuousSpec) else partial(_of_column, column=order)
+        checks += [(history.by, by), (history.order, partial(_of_column, column=order))]
     for join in document.joins:
         checks += [(name, _of_key) for name in join.key]
         for name in join.columns:

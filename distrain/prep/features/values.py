@@ -12,7 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distrain.prep.features.bad_values import BadValues, converted, true_positions
-from distrain.prep.features.columns import CALENDAR, CategoricalSpec, ColumnSpec
+from distrain.prep.features.columns import (
+    CALENDAR,
+    CategoricalSpec,
+    ColumnSpec,
+    UnchangedSpec,
+)
 from distrain.prep.features.document import FormatSpec
 from distrain.prep.features.numerals import integers_of, numbers_of
 from distrain.prep.features.times import calendar, is_time, times_of
@@ -41,6 +46,8 @@ def staged_values(
     `holds` is the type of categories, `int64` or `string`; `None` if unknown. Raises `BadValues`
     for unusable values.
     """
+    if isinstance(column, UnchangedSpec):
+        return concrete(values)
     values = flat(values)
     if column.separator is not None and not holds_lists(values.type):
         values = pc.split_pattern(texts_of(values), column.separator)
@@ -164,6 +171,8 @@ def staged_type(dtype: pa.DataType, column: ColumnSpec, is_typed: bool) -> str:
 
 def mistake_of_type(dtype: pa.DataType, column: ColumnSpec) -> str | None:
     """Return why no value of this parquet type can be used for the column; `None` if some can."""
+    if isinstance(column, UnchangedSpec):
+        return _mistake_unchanged(dtype, column)
     if (mistake := mistake_of_values(dtype)) is not None:
         return mistake
     if column.takes == "presence" or column.cross:
@@ -178,6 +187,14 @@ def mistake_of_type(dtype: pa.DataType, column: ColumnSpec) -> str | None:
     if is_time(dtype) and as_ != "text":
         return f"{dtype}; choose a part with `as` ({', '.join(CALENDAR)})"
     return None
+
+
+def _mistake_unchanged(dtype: pa.DataType, column: UnchangedSpec) -> str | None:
+    number = pa.types.is_integer(dtype) or pa.types.is_null(dtype)
+    if column.holds == "categories":
+        return None if number or is_text(dtype) else f"{dtype}, not integer or string"
+    fits = column.holds is None or number or pa.types.is_floating(dtype)
+    return None if fits else f"{dtype}, not a number"
 
 
 def texts_of(values: pa.Array) -> pa.Array:

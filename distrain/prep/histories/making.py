@@ -105,7 +105,6 @@ def check_log(history: History | None, log: Sequence[str] | None, *, is_fitted: 
 def make_histories(
     history: History | None,
     parts: tuple[Sequence[Part], Sequence[Part], Sequence[Part]],
-    is_staged: bool,
     workflow: tuple[str, Lookups],
     cluster: tuple[TaskRunner, MemoryPlan, str],
     most_bytes: int,
@@ -119,14 +118,13 @@ def make_histories(
 
     Args:
         parts: The parts with earlier events, the training parts, and the validation parts.
-        is_staged: Whether the parts' columns of keys and times have their staging names.
         workflow: The folder of the fitted workflow, and its lookups.
         cluster: The task runner, the memory plan, and a folder that all workers see.
         most_bytes: Maximum memory of the lists of one row group while they are built.
     """
     if history is None:
         return repeat(None)
-    names = (KEYS_OF_HISTORY, TIMES_OF_HISTORY) if is_staged else (history.by, history.order)
+    names = (KEYS_OF_HISTORY, TIMES_OF_HISTORY)
     before, train, valid = parts
     runner, memory, staging = cluster
     folder = f"{staging}/histories"

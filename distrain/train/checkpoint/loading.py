@@ -15,7 +15,7 @@ from distrain.models.click_model import ClickModel
 from distrain.models.embeddings.averaging import GAP, Averaging
 from distrain.models.embeddings.canonical_state import CanonicalTensor, canonical_form
 from distrain.models.embeddings.collection import values_dtype
-from distrain.models.embeddings.peers import Peers
+from distrain.models.embeddings.peers import Peers, gather_texts
 from distrain.models.saved_model import model_tensors
 from distrain.train.checkpoint.checkpoint_dir import CheckpointDir, CheckpointEntry, entry_of
 from distrain.train.checkpoint.manifest import (
@@ -25,7 +25,7 @@ from distrain.train.checkpoint.manifest import (
     TensorFacts,
     from_document,
 )
-from distrain.train.checkpoint.rank_store import fail_on_all_ranks, gather_texts, on_one_line
+from distrain.train.checkpoint.rank_store import fail_on_all_ranks, on_one_line
 from distrain.train.checkpoint.shard_reading import ShardReading, receivers_of
 from distrain.train.checkpoint.training_state import (
     TrainingState,

@@ -11,7 +11,7 @@ import torch
 from torch.distributed import HashStore, Store
 
 from distrain.errors import DataError, DistrainError, OutputError, SpecError, Unavailable
-from distrain.models.embeddings.peers import Peers
+from distrain.models.embeddings.peers import Peers, gather_texts
 from distrain.storage.urls import is_remote
 from distrain.train.checkpoint.manifest import Damaged
 
@@ -125,16 +125,6 @@ class RankStore:
 
 def _count_of(key: str) -> str:
     return f"{key}/count"
-
-
-def gather_texts(peers: Peers, device: torch.device, text: str) -> list[str]:
-    """Return every rank's text, in rank order; a collective operation."""
-    if peers.num_ranks == 1:
-        return [text]
-    content = torch.tensor(list(text.encode()), dtype=torch.uint8, device=device)
-    length = torch.tensor([len(content)], dtype=torch.int64, device=device)
-    lengths = peers.gather_counts(length).flatten().tolist()
-    return [bytes(rows.tolist()).decode() for rows in peers.gather_rows(content, lengths)]
 
 
 @contextmanager

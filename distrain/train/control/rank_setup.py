@@ -14,8 +14,7 @@ from torch.distributed import PrefixStore, Store, TCPStore
 from distrain.errors import ClusterError, DataError, SpecError
 from distrain.jobs.assignment import Assignment, World
 from distrain.jobs.spec.resources import ResourcesSpec
-from distrain.models.embeddings.peers import Peers
-from distrain.train.checkpoint.rank_store import gather_texts
+from distrain.models.embeddings.peers import Peers, gather_texts
 
 _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
 COLLECTIVES = "DISTRAIN_COLLECTIVES"

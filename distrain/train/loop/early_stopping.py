@@ -17,9 +17,10 @@ from distrain.errors import DataError, DistrainError
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.training import MORE_IS_BETTER, EarlyStoppingSpec, PlateauSpec
 from distrain.models.click_model import ClickModel
+from distrain.models.embeddings.peers import gather_texts
 from distrain.train.checkpoint.checkpoint_dir import CheckpointDir, entry_of_step
 from distrain.train.checkpoint.loading import WeightsReading
-from distrain.train.checkpoint.rank_store import fail_on_all_ranks, gather_texts, on_one_line
+from distrain.train.checkpoint.rank_store import fail_on_all_ranks, on_one_line
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,11 @@ from distrain.metrics.state import Parts, State
 from distrain.metrics.targets import TargetMetrics
 from distrain.models.click_model import ClickModel
 from distrain.models.custom import function_named
-from distrain.models.embeddings.peers import Peers
+from distrain.models.embeddings.peers import Peers, gather_texts
 from distrain.models.heads.retrieval import ItemRetrievalTask
 from distrain.models.heads.targets import label_of
 from distrain.schema.column import Tags
 from distrain.schema.schema import Schema
-from distrain.train.checkpoint.rank_store import gather_texts
 from distrain.train.loop.exact_auc import auc_over_ranks
 from distrain.train.step.device_metrics import DeviceTargets, TargetRows, rows_of
 from distrain.train.timing.phases import READER, waiting

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from distrain.models.embeddings.peers import Peers
+from distrain.models.embeddings.peers import Peers, gather_texts
 from distrain.train.checkpoint.checkpoint_dir import CheckpointDir, CheckpointEntry
-from distrain.train.checkpoint.rank_store import fail_on_all_ranks, gather_texts
+from distrain.train.checkpoint.rank_store import fail_on_all_ranks
 from distrain.train.loop.early_stopping import Validations
 
 

@@ -15,7 +15,7 @@ from distrain.jobs.spec.load import parse_stored_spec
 from distrain.jobs.spec.models.kinds import CustomSpec
 from distrain.models.build import blueprint_of
 from distrain.models.embeddings.columns import TableColumn
-from distrain.models.embeddings.peers import Peers
+from distrain.models.embeddings.peers import Peers, gather_texts
 from distrain.models.heads.tasks import Task
 from distrain.models.saved_model import (
     MODEL_FILE,
@@ -31,7 +31,7 @@ from distrain.storage.urls import is_remote
 from distrain.train.checkpoint.checkpoint_dir import CheckpointDir, numbers_of
 from distrain.train.checkpoint.local_rows import Rows
 from distrain.train.checkpoint.manifest import MANIFEST_FILE, Damaged, Manifest, from_document
-from distrain.train.checkpoint.rank_store import fail_on_all_ranks, gather_texts
+from distrain.train.checkpoint.rank_store import fail_on_all_ranks
 from distrain.train.checkpoint.shard_reading import RowReceiver, RowReceivers, ShardReading
 from distrain.train.data.vocabularies import WORKFLOW, Vocabularies
 from distrain.train.warm_start.matching import Side

@@ -6,7 +6,7 @@ from job_story import REPORTED_BY_RANKS
 from torch import distributed as dist
 
 from distrain.errors import DataError, OutputError, SchemaError, SpecError, Unavailable
-from distrain.train.checkpoint.rank_store import gather_texts
+from distrain.models.embeddings.peers import gather_texts
 from distrain.train.rank.failures import explain_failure
 from distrain.train.step.open_report import NonFiniteLoss
 
@@ -66,7 +66,7 @@ def test_the_line_that_ran_out_of_memory_is_named_in_whatever_room() -> None:
     with pytest.raises(MemoryError) as caught:
         gather_texts(Full(), torch.device("cpu"), "")  # type: ignore[arg-type]
     message = explain_failure(caught.value, rank=0).message
-    assert "allocated by: distrain/train/checkpoint/rank_store.py:" in message
+    assert "allocated by: distrain/models/embeddings/peers.py:" in message
     assert "in gather_texts: if peers.num_ranks == 1:" in message
 
 
