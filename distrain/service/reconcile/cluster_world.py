@@ -71,20 +71,10 @@ class ClusterWorld:
     def prepare(self, job: Job) -> int:
         try:
             return self._folders.prepare(job, parse_spec(self._store.spec(job.id)))
-        except OutputError as error:
-            may_pass = _may_pass(error)
-            raise NotBegun(Reason.OUTPUT_ERROR, str(error), for_now=may_pass) from error
         except SpecError as error:
             raise NotBegun(Reason.INVALID_SPEC, str(error)) from error
-        except InputError as error:  # its `run.json` was replaced or damaged
-            raise NotBegun(Reason.OUTPUT_ERROR, str(error)) from error
-        except DistrainError as error:
-            log.warning("job %s: its run folder is not ready: %s", job.id, error)
-            raise NotBegun(Reason.OUTPUT_ERROR, str(error), for_now=True) from error
         except Exception as error:  # only this job's files are affected: the other jobs continue
-            log.exception("job %s: its run folder is not ready", job.id)
-            words = f"its run folder cannot be used: {error}"
-            raise NotBegun(Reason.OUTPUT_ERROR, words, for_now=True) from error
+            raise _not_begun(job, error) from error
 
     def put(self, job: Job) -> None:
         spec = self._store.spec(job.id)
@@ -117,10 +107,25 @@ def _storable(change: Change) -> Change:
     return Change(change.job, columns, attempts_of(change.job, columns))
 
 
-def _may_pass(error: OutputError) -> bool:
-    """Return True if writing a run folder may succeed later, after it failed with `error`."""
-    cause = error.__cause__
-    return isinstance(error, RunInUse) or (isinstance(cause, OSError) and cause.errno in _PASSING)
+def _not_begun(job: Job, error: Exception) -> NotBegun:
+    """Return the error for the pass after preparing a run folder failed with `error`.
+
+    An error that may pass is logged, unless it is the job's reason to wait already.
+    """
+    is_ours = isinstance(error, DistrainError)
+    words = str(error) if is_ours else f"its run folder cannot be used: {error}"
+    found = NotBegun(Reason.OUTPUT_ERROR, words, for_now=_may_pass(error))
+    if found.for_now and found.message != job.why_pending:
+        cause = None if is_ours else error  # a traceback only for a mistake
+        log.warning("job %s: its run folder is not ready: %s", job.id, words, exc_info=cause)
+    return found
+
+
+def _may_pass(error: Exception) -> bool:
+    """Return True if preparing a run folder may succeed later, after it failed with `error`."""
+    if isinstance(error, OutputError) and not isinstance(error, RunInUse):
+        return isinstance(error.__cause__, OSError) and error.__cause__.errno in _PASSING
+    return not isinstance(error, InputError)  # `run.json` was replaced or damaged
 
 
 def _last_view(job: Job, columns: Mapping[str, Any]) -> JobView:
