@@ -155,7 +155,9 @@ def collect_s(num_jobs: int) -> float:
 def attempts_of(job: Job, columns: Mapping[str, Any]) -> tuple[Attempt, ...]:
     """Return the attempts that begin or end when `columns` are written to the row of `job`.
 
-    They are added to, or completed in, the table of attempts.
+    They are added to, or completed in, the table of attempts. An attempt ends when its job waits in
+    the scheduler's queue again, and holds no workers. If no scheduler reported its end, it ends
+    with its last report, since its ranks may have been gone for long.
     """
     epoch = str(columns.get("epoch") or job.epoch or "")
     now_s = float(columns.get("observed_at_s") or 0.0)
@@ -167,11 +169,15 @@ def attempts_of(job: Job, columns: Mapping[str, Any]) -> tuple[Attempt, ...]:
     restart = restart_in(progress.get("last_restart")) or {}
     rows = []
     is_lost = columns.get("scheduler_losses", 0) > job.scheduler_losses
+    reported_s = job.observed_at_s or now_s
     has_begun = job.attempt >= job.first_attempt
-    if number > job.attempt > 0 or (is_lost and has_begun):
+    # the attempt that has ended if the job waits in the queue again; 0: none
+    queued = restart.get("attempt", 0) if columns.get("state") == JobState.PENDING else 0
+    if number > job.attempt > 0 or (is_lost and has_begun) or 0 < queued == job.attempt:
         step = job.progress.get("step")
         began_s, old = job.started_at_s or now_s, str(job.epoch or "")
-        ended = Attempt(job.id, job.attempt, old, began_s, now_s, step=step)
+        ended_s = reported_s if is_lost else now_s
+        ended = Attempt(job.id, job.attempt, old, began_s, ended_s, step=step)
         why = restart if restart.get("attempt") == job.attempt else {}
         if is_lost:
             why = {"reason": Reason.COORDINATOR_LOST, "message": "its scheduler was lost"}
@@ -181,8 +187,11 @@ def attempts_of(job: Job, columns: Mapping[str, Any]) -> tuple[Attempt, ...]:
     if number and (number != job.attempt or columns.get("finished_at_s")):
         began_s = now_s if number != job.attempt else job.started_at_s or now_s
         now = Attempt(job.id, number, epoch, began_s, step=progress.get("step"))
-        if ended_s := columns.get("finished_at_s"):
+        if columns.get("finished_at_s"):
+            ended_s = columns["finished_at_s"] if "attempt" in columns else reported_s
             now = replace(now, ended_at_s=ended_s, reason=reason, message=message)
             now = replace(now, **places_of(progress))
+        elif queued == number:
+            now = replace(now, **restart, ended_at_s=now_s)
         rows.append(now)
     return tuple(rows)
