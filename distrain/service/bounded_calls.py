@@ -2,8 +2,9 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future, wait
+from functools import partial
 from typing import TypeVar
 
 Result = TypeVar("Result")
@@ -19,31 +20,33 @@ class BoundedCalls:
     def __init__(self, name: str, most: int = 1):
         self._name, self._most = name, most
         self._free = threading.BoundedSemaphore(most)
-        self._running_since_s: list[float] = []
+        self._running_since_s: dict[Hashable, float] = {}
 
-    def result(self, work: Callable[[], Result], timeout_s: float) -> Result:
+    def result(self, work: Callable[[], Result], timeout_s: float, key: Hashable = None) -> Result:
         """Return the result of `work`, or raise its error.
 
         Raises NoAnswer if there is no result within `timeout_s`, which includes the wait for
         earlier calls if `most` of them are running. Raises it at once if these have run for
         `timeout_s` already: otherwise each call of a long series, for example one per job, would
-        wait again.
+        wait again. Also raises it at once if an earlier call with the same `key` is still running;
+        by default, calls have different keys.
         """
-        now_s = time.monotonic()
-        late = [since_s for since_s in self._running_since_s if now_s - since_s >= timeout_s]
-        if len(late) >= self._most or not self._free.acquire(timeout=timeout_s):
+        key = object() if key is None else key
+        now_s, running = time.monotonic(), self._running_since_s
+        late = [since_s for since_s in list(running.values()) if now_s - since_s >= timeout_s]
+        if key in running or len(late) >= self._most or not self._free.acquire(timeout=timeout_s):
             raise NoAnswer
-        future, since_s = Future[Result](), time.monotonic()
-        self._running_since_s.append(since_s)
+        future = Future[Result]()
+        running[key] = time.monotonic()
 
         def call() -> None:
             try:
-                future.set_result(work())
+                tell = partial(future.set_result, work())
             except BaseException as error:
-                future.set_exception(error)
-            finally:
-                self._running_since_s.remove(since_s)
-                self._free.release()
+                tell = partial(future.set_exception, error)
+            del running[key]  # before the result, as the next call may have the same key
+            self._free.release()
+            tell()
 
         threading.Thread(target=call, name=self._name, daemon=True).start()
         wait([future], max(0.0, now_s + timeout_s - time.monotonic()))

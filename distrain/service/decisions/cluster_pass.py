@@ -162,8 +162,10 @@ class Pass:
             self._write_reasons(why)
 
     def _admission(self) -> tuple[list[Job], dict[str, str]]:
-        waiting = [job for job in self.rows.values() if job.phase is Phase.QUEUED]
-        there = [job for job in self.rows.values() if job.phase in _THERE]
+        # A job whose run folder cannot be prepared for now must not reserve workers.
+        ready = [job for job in self.rows.values() if not self._must_pause(job)]
+        waiting = [job for job in ready if job.phase is Phase.QUEUED]
+        there = [job for job in ready if job.phase in _THERE]
         if not waiting and self.most_workers is None:
             return [], {}
         bounded = {name for name, quota in self.quotas.items() if quota.max_ranks is not None}
@@ -186,10 +188,9 @@ class Pass:
         chosen, why = self._admission()
         try:
             for job in chosen[:_HAND_OVERS]:
-                self._hand_over(job, HandOver(str(self.memory.epoch)))
+                self.active |= self._hand_over(job, HandOver(str(self.memory.epoch)))
         except Unreachable:
             return
-        self.active = bool(chosen)
         self._write_reasons(why)
 
     def _write_reasons(self, why: Mapping[str, str]) -> None:
@@ -218,19 +219,28 @@ class Pass:
         seen = self.memory.sightings.get(job.id)
         return reconcile(job, seen, cluster, self.now_s)
 
-    def _hand_over(self, job: Job, action: HandOver) -> None:
+    def _must_pause(self, job: Job) -> bool:
+        return self.memory.must_pause(job.id, self.now_s)
+
+    def _hand_over(self, job: Job, action: HandOver) -> bool:
+        """Hand over a job; return False if its run folder cannot be prepared for now."""
+        if self._must_pause(job):
+            return False
         try:
             attempts = self.world.prepare(job)
         except NotBegun as error:
             if error.for_now:
+                self.memory.note_unprepared(job.id, self.now_s)
                 self._write_reason(job, error.message)
             else:  # no PUT of this submission was sent, so the job can be ended
                 columns = refused(job, error.reason, error.message, self.now_s)
                 self._commit(Change(job, columns))
-            return
+            return not error.for_now
+        self.memory.unprepared.pop(job.id, None)
         columns = handed_over(job, action.epoch, action.losses, attempts, self.now_s)
         if self._commit(Change(job, columns)):
             self._put(self.rows[job.id])
+        return True
 
     def _put(self, job: Job) -> None:
         try:

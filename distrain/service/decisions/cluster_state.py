@@ -5,9 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from distrain.backoff import doubled_s
 from distrain.jobs.api_answers import Job as SeenJob
 from distrain.service.decisions.world import SchedulerAnswer, Workers
 from distrain.service.values import Job
+
+# Pauses between tries to prepare a run folder: the first one, and the longest.
+PREPARE_AGAIN_S = 2.0
+PREPARE_LONGEST_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,9 @@ class Memory:
     # by id of a job that has ended, while its summary is being written: the time of the end, the
     # submission's first attempt, and the final columns
     finishing: dict[str, tuple[float, int, Mapping[str, Any]]] = field(default_factory=dict)
+    # by id of a job whose run folder cannot be prepared for now: how many tries have failed, and
+    # when the last one did
+    unprepared: dict[str, tuple[int, float]] = field(default_factory=dict)
 
     def update(self, answer: SchedulerAnswer, now_s: float) -> None:
         """Update this memory from the scheduler's `answer`, received at `now_s`.
@@ -98,11 +106,24 @@ class Memory:
         """Return True if a job's current submission has ended and its summary is being written."""
         return job.id in self.finishing and self.finishing[job.id][1] == job.first_attempt
 
+    def note_unprepared(self, job_id: str, now_s: float) -> None:
+        tries, _ = self.unprepared.get(job_id, (0, now_s))
+        self.unprepared[job_id] = tries + 1, now_s
+
+    def must_pause(self, job_id: str, now_s: float) -> bool:
+        """Return True if it is too early to prepare a job's run folder again.
+
+        Each failed try doubles the pause. A pause ends if the clock is set back by more than it.
+        """
+        tries, last_s = self.unprepared.get(job_id, (0, 0.0))
+        pause_s = doubled_s(PREPARE_AGAIN_S, tries - 1, PREPARE_LONGEST_S)
+        return tries > 0 and abs(now_s - last_s) < pause_s
+
     def forget_ended(self, alive: set[str]) -> None:
         """Forget jobs that have ended, unless their id is in `alive`: not ended before the pass."""
         for job_id in [i for i, seen in self.sightings.items() if seen.is_final and i not in alive]:
             del self.sightings[job_id]
-        of_all: tuple[dict[str, Any], ...] = (self.told_why, self.finishing)
+        of_all: tuple[dict[str, Any], ...] = (self.told_why, self.finishing, self.unprepared)
         for of_jobs in of_all:
             for job_id in of_jobs.keys() - alive:
                 del of_jobs[job_id]

@@ -71,15 +71,10 @@ class ClusterWorld:
     def prepare(self, job: Job) -> int:
         try:
             return self._folders.prepare(job, parse_spec(self._store.spec(job.id)))
-        except DistrainError as error:
-            log.warning("job %s: its run folder is not ready: %s", job.id, error)
-            is_of_spec = isinstance(error, SpecError)
-            reason = Reason.INVALID_SPEC if is_of_spec else Reason.OUTPUT_ERROR
-            raise NotBegun(reason, str(error), for_now=_may_pass(error)) from error
+        except SpecError as error:
+            raise NotBegun(Reason.INVALID_SPEC, str(error)) from error
         except Exception as error:  # only this job's files are affected: the other jobs continue
-            log.exception("job %s: its run folder is not ready", job.id)
-            words = f"its run folder cannot be used: {error}"
-            raise NotBegun(Reason.OUTPUT_ERROR, words, for_now=True) from error
+            raise _not_begun(job, error) from error
 
     def put(self, job: Job) -> None:
         spec = self._store.spec(job.id)
@@ -112,15 +107,25 @@ def _storable(change: Change) -> Change:
     return Change(change.job, columns, attempts_of(change.job, columns))
 
 
-def _may_pass(error: DistrainError) -> bool:
-    """Return True if preparing a run folder may succeed later, after it failed with `error`.
+def _not_begun(job: Job, error: Exception) -> NotBegun:
+    """Return the error for the pass after preparing a run folder failed with `error`.
 
-    A wrong spec, and a `run.json` that was replaced or damaged, remain wrong.
+    An error that may pass is logged, unless it is the job's reason to wait already.
     """
-    if not isinstance(error, OutputError):
-        return not isinstance(error, InputError)
-    cause = error.__cause__
-    return isinstance(error, RunInUse) or (isinstance(cause, OSError) and cause.errno in _PASSING)
+    is_ours = isinstance(error, DistrainError)
+    words = str(error) if is_ours else f"its run folder cannot be used: {error}"
+    found = NotBegun(Reason.OUTPUT_ERROR, words, for_now=_may_pass(error))
+    if found.for_now and found.message != job.why_pending:
+        cause = None if is_ours else error  # a traceback only for a mistake
+        log.warning("job %s: its run folder is not ready: %s", job.id, words, exc_info=cause)
+    return found
+
+
+def _may_pass(error: Exception) -> bool:
+    """Return True if preparing a run folder may succeed later, after it failed with `error`."""
+    if isinstance(error, OutputError) and not isinstance(error, RunInUse):
+        return isinstance(error.__cause__, OSError) and error.__cause__.errno in _PASSING
+    return not isinstance(error, InputError)  # `run.json` was replaced or damaged
 
 
 def _last_view(job: Job, columns: Mapping[str, Any]) -> JobView:
@@ -150,7 +155,9 @@ def collect_s(num_jobs: int) -> float:
 def attempts_of(job: Job, columns: Mapping[str, Any]) -> tuple[Attempt, ...]:
     """Return the attempts that begin or end when `columns` are written to the row of `job`.
 
-    They are added to, or completed in, the table of attempts.
+    They are added to, or completed in, the table of attempts. An attempt ends when its job waits in
+    the scheduler's queue again, and holds no workers. If no scheduler reported its end, it ends
+    with its last report, since its ranks may have been gone for long.
     """
     epoch = str(columns.get("epoch") or job.epoch or "")
     now_s = float(columns.get("observed_at_s") or 0.0)
@@ -162,11 +169,15 @@ def attempts_of(job: Job, columns: Mapping[str, Any]) -> tuple[Attempt, ...]:
     restart = restart_in(progress.get("last_restart")) or {}
     rows = []
     is_lost = columns.get("scheduler_losses", 0) > job.scheduler_losses
+    reported_s = job.observed_at_s or now_s
     has_begun = job.attempt >= job.first_attempt
-    if number > job.attempt > 0 or (is_lost and has_begun):
+    # the attempt that has ended if the job waits in the queue again; 0: none
+    queued = restart.get("attempt", 0) if columns.get("state") == JobState.PENDING else 0
+    if number > job.attempt > 0 or (is_lost and has_begun) or 0 < queued == job.attempt:
         step = job.progress.get("step")
         began_s, old = job.started_at_s or now_s, str(job.epoch or "")
-        ended = Attempt(job.id, job.attempt, old, began_s, now_s, step=step)
+        ended_s = reported_s if is_lost else now_s
+        ended = Attempt(job.id, job.attempt, old, began_s, ended_s, step=step)
         why = restart if restart.get("attempt") == job.attempt else {}
         if is_lost:
             why = {"reason": Reason.COORDINATOR_LOST, "message": "its scheduler was lost"}
@@ -176,8 +187,11 @@ def attempts_of(job: Job, columns: Mapping[str, Any]) -> tuple[Attempt, ...]:
     if number and (number != job.attempt or columns.get("finished_at_s")):
         began_s = now_s if number != job.attempt else job.started_at_s or now_s
         now = Attempt(job.id, number, epoch, began_s, step=progress.get("step"))
-        if ended_s := columns.get("finished_at_s"):
+        if columns.get("finished_at_s"):
+            ended_s = columns["finished_at_s"] if "attempt" in columns else reported_s
             now = replace(now, ended_at_s=ended_s, reason=reason, message=message)
             now = replace(now, **places_of(progress))
+        elif queued == number:
+            now = replace(now, **restart, ended_at_s=now_s)
         rows.append(now)
     return tuple(rows)

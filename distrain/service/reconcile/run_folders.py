@@ -4,8 +4,10 @@ A filesystem may hang, so each call runs in its own thread, with a timeout.
 """
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,7 +24,7 @@ from distrain.service.values import Job
 from distrain.storage.outputs import translated_errors
 
 ANSWER_S = 10.0  # timeout for a filesystem
-_MOST_HANGING = 16  # the most calls at the same time, including those that hang
+_MOST_HANGING = 16  # most calls of a cluster at the same time, including those that hang
 
 _T = TypeVar("_T")
 
@@ -37,7 +39,10 @@ class RunFolders:
 
     def __init__(self, settings: Settings, service: str, timeout_s: float = ANSWER_S):
         self._settings, self._service, self._timeout_s = settings, service, timeout_s
-        self._calls = BoundedCalls("run-folder", _MOST_HANGING)
+        # By cluster, so that a hung mount of one cluster affects no other.
+        self._calls = defaultdict[str, BoundedCalls](
+            partial(BoundedCalls, "run-folder", _MOST_HANGING)
+        )
 
     def prepare(self, job: Job, spec: JobSpec) -> int:
         """Create or update a job's run folder; return the highest attempt number in it, 0 if none.
@@ -45,7 +50,7 @@ class RunFolders:
         Called before each hand-over; may be repeated. Raises OutputError if the folder cannot be
         written or belongs to another job, and Unavailable if its filesystem does not answer.
         """
-        return self._within(lambda: self._prepare(job, spec), job.run_dir)
+        return self._within(lambda: self._prepare(job, spec), job)
 
     def finish(self, job: Job, view: JobView) -> None:
         """Write the summary of a job that no scheduler has; failures are logged, not raised.
@@ -62,7 +67,7 @@ class RunFolders:
                 finish_run(paths, view, job.first_attempt, lambda _: open_job_folder(job.run_dir))
 
         try:
-            self._within(write, job.run_dir)
+            self._within(write, job)
         except (DistrainError, NotInRun) as error:
             log.warning("job %s ends without a summary: %s", job.id, error)
 
@@ -75,13 +80,13 @@ class RunFolders:
             with open_job_folder(job.run_dir) as folder:
                 return max(folder.attempts(), default=0)
 
-    def _within(self, work: Callable[[], _T], what: str) -> _T:
+    def _within(self, work: Callable[[], _T], job: Job) -> _T:
         try:
-            return self._calls.result(work, self._timeout_s)
+            return self._calls[job.cluster].result(work, self._timeout_s, job.id)
         except NoAnswer:
             raise Unavailable(
                 f"the filesystem did not answer for {self._timeout_s:g} s",
-                where={"path": what},
+                where={"path": job.run_dir},
                 hint="Check its mount on the service's host.",
             ) from None
 

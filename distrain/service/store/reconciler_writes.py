@@ -11,6 +11,8 @@ from sqlalchemy.sql.dml import ReturningUpdate
 
 from distrain.service.store import rows, tables
 from distrain.service.store.engine import AnyRow, Database
+from distrain.service.store.errors import QuotaExceeded
+from distrain.service.store.submitting import see_ranks
 from distrain.service.values import Attempt, Change, Intent, Job, Phase
 
 _jobs = tables.jobs
@@ -52,21 +54,29 @@ class Recording:
         """Write changes of a cluster's jobs in one transaction.
 
         Returns the changes that were skipped, because their job has another revision or is gone.
-        Jobs that were written are put into `known`, by id.
+        All are skipped if one of them begins to hand over a job beyond its project's quota of
+        ranks, as other clusters may have got these ranks meanwhile. Jobs that were written are put
+        into `known`, by id.
         """
         in_order = sorted(changes, key=lambda change: change.job.id)
         skipped, told = list[Change](), list[tuple[Job, str, Mapping[str, Any] | None]]()
-        with self.db.write() as connection:
-            now_s = self.db.now_s(connection)
-            for change in in_order:
-                job = _apply(connection, cluster, change, now_s)
-                if job is None:
-                    skipped.append(change)
-                    continue
-                self._put_attempts(connection, change.attempts)
-                of_figures = change.columns.keys() - _SILENT == {"progress"} and not change.attempts
-                told.append((job, rows.PROGRESS if of_figures else rows.STATE, None))
-            rows.write_events(connection, told, now_s)
+        try:
+            with self.db.write() as connection:
+                now_s = self.db.now_s(connection)
+                for change in in_order:
+                    job = _apply(connection, cluster, change, now_s)
+                    if job is None:
+                        skipped.append(change)
+                        continue
+                    if job.phase is Phase.HANDING_OVER and change.job.phase is Phase.QUEUED:
+                        see_ranks(connection, job)
+                    self._put_attempts(connection, change.attempts)
+                    changed = change.columns.keys() - _SILENT
+                    of_figures = changed == {"progress"} and not change.attempts
+                    told.append((job, rows.PROGRESS if of_figures else rows.STATE, None))
+                rows.write_events(connection, told, now_s)
+        except QuotaExceeded:
+            return in_order
         if known is not None:
             known.update({job.id: job for job, _, _ in told})
         return skipped

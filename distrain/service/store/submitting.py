@@ -29,7 +29,13 @@ from sqlalchemy.sql.dml import ReturningInsert
 from distrain.jobs.states import JobState
 from distrain.service.store import rows, tables
 from distrain.service.store.engine import Database
-from distrain.service.store.errors import IdTaken, RowNotFound, WrongState, quota_exceeded
+from distrain.service.store.errors import (
+    IdTaken,
+    QuotaExceeded,
+    RowNotFound,
+    WrongState,
+    quota_exceeded,
+)
 from distrain.service.store.people import stored_quota
 from distrain.service.values import Intent, Job, Phase, Quota
 
@@ -206,6 +212,11 @@ def _count_up_to(*which: ColumnElement[bool]) -> Select[Any]:
     return select(func.count()).select_from(some.limit(bindparam("most")).subquery())
 
 
+_RANKS = select(func.coalesce(func.sum(_jobs.c.num_ranks), 0)).where(
+    _jobs.c.project == bindparam("of_project"),
+    _jobs.c.finished_at_s.is_(None),
+    _jobs.c.phase != Phase.QUEUED.value,
+)
 _COUNT_ALL = _count_up_to()
 _COUNT_OWN = _count_up_to(_jobs.c.owner == bindparam("of_owner"))
 _MOST = 2**40
@@ -231,6 +242,21 @@ def _see_quota(connection: Connection, job: Job) -> None:
         most = {"most": min(limit + 1, _MOST)}
         if connection.execute(count, values | most).scalar_one() > limit:
             raise quota_exceeded(name, limit, job.project)
+
+
+def see_ranks(connection: Connection, job: Job) -> None:
+    """Lock the project's row, and check the project's quota of ranks, if it has one.
+
+    The job is written already, with a phase after `queued`, so the ranks include its own. The lock
+    must be the last one of the transaction. Raises QuotaExceeded.
+    """
+    of = {"of_project": job.project}
+    for read_quota in (_QUOTA, _LOCK_PROJECT):  # without a quota, nothing is locked
+        limit = _quota_of(connection.execute(read_quota, of).first(), job.project).max_ranks
+        if limit is None:
+            return
+    if connection.execute(_RANKS, of).scalar_one() > limit:
+        raise QuotaExceeded("the project's ranks are in use", where={"project": job.project})
 
 
 def _quota_of(row: Any, project: str) -> Quota:

@@ -12,9 +12,11 @@ from distrain.service.reconcile.cluster_world import attempts_of
 from distrain.service.values import Attempt, Job, Phase
 
 
-def attempts_after(restart: object, number: int, **row: object) -> list[Attempt]:
+def attempts_after(
+    restart: object, number: int, state: str = "running", **row: object
+) -> list[Attempt]:
     """The rows for a scheduler's document without metrics, after attempt 1 was seen."""
-    document = {"id": "a", "state": "running", "attempt": number, "first_attempt": 1}
+    document = {"id": "a", "state": state, "attempt": number, "first_attempt": 1}
     seen = job_of_scheduler({**document, "last_restart": restart})
     values = {"attempt": 1, "epoch": "old", "phase": Phase.HANDED_OVER, "progress": {"ranks": 2}}
     job = Job("a", "ads", "alice", "a", "main", 0, 2, "runs/a", **{**values, **row})  # type: ignore[arg-type]
@@ -41,6 +43,14 @@ def test_an_attempt_between_two_observations_has_a_row() -> None:
     assert now == Attempt("a", 3, "new", 9.0)
     unseen, now = attempts_after(restart_of(1), 2, attempt=0)
     assert (unseen.attempt, unseen.reason, now.attempt) == (1, "RankDied", 2)
+
+
+def test_an_attempt_ends_when_its_job_is_in_the_queue_again() -> None:
+    [ended] = attempts_after(restart_of(1), 1, "pending")
+    assert ended == Attempt("a", 1, "old", 9.0, 9.0, "RankDied", "killed 1", 10, ranks=2)
+    [unseen] = attempts_after(restart_of(1), 1, "pending", attempt=0)
+    assert (unseen.ended_at_s, unseen.reason) == (9.0, "RankDied")
+    assert not attempts_after(restart_of(1), 1, "restarting"), "its workers are reserved"
 
 
 @pytest.mark.parametrize("malformed", [7, {}, {"attempt": "1", "step": 2}, {"attempt": 1}])

@@ -161,16 +161,19 @@ def test_attempts_that_held_ranks_between_two_times(store):
 
 
 def test_a_restart_begins_an_attempt_and_an_end_stays(store):
-    began_s = store.now_s() - 4 * 3600
+    began_s = store.now_s() - 24 * 3600
     job_id = submitted(store, num_ranks=4).id
     restart = {"attempt": 1, "reason": "RankDied", "message": "killed", "step": 40}
+    preempted = {"attempt": 2, "reason": "Preempted", "message": "made room", "step": 50}
     for hours, columns in (
         (0, {"attempt": 1, "state": "running", "started_at_s": began_s}),
         (0, {"progress": {"ranks": 4, "gpus": 4}}),
         (1, {"attempt": 2, "progress": {"last_restart": restart}}),  # without places yet
         (1, {"progress": {"ranks": 2, "gpus": 2}}),  # elastic: two workers are gone
-        (2, {"attempt": 3, "progress": {"ranks": 3, "gpus": 0}}),
-        (3, {"phase": Phase.FINAL, "state": "failed"}),  # without its scheduler: no number
+        (2, {"state": "pending", "progress": {"last_restart": preempted, "ranks": 2, "gpus": 2}}),
+        (9, {"attempt": 3, "state": "running", "progress": {"ranks": 3, "gpus": 0}}),
+        (10, {"progress": {"ranks": 3, "gpus": 0, "step": 60}}),
+        (19, {"phase": Phase.FINAL, "state": "failed"}),  # without its scheduler: no number
     ):
         job, at_s = store.job(job_id), began_s + hours * 3600
         columns["observed_at_s"] = at_s
@@ -179,9 +182,12 @@ def test_a_restart_begins_an_attempt_and_an_end_stays(store):
         attempts = attempts_of(job, columns)
         assert not store.record("gpu", [Change(job, columns, attempts)])
     ends = [(one.reason, one.message, one.step) for one in store.attempts(job_id)[:2]]
-    assert ends == [("RankDied", "killed", 40), (None, None, None)]
+    assert ends == [("RankDied", "killed", 40), ("Preempted", "made room", 50)]
     gone = attempts_of(job, {"scheduler_losses": 1, "observed_at_s": at_s})
-    assert [(one.attempt, one.reason) for one in gone] == [(3, "CoordinatorLost")]
+    ended_s = began_s + 10 * 3600  # its last report
+    assert [(one.attempt, one.reason, one.ended_at_s) for one in gone] == [
+        (3, "CoordinatorLost", ended_s)
+    ]
     later = Attempt(job_id, 3, "boot", began_s, store.now_s(), ranks=9)  # goes on, days after
     again = {"attempt": 3, "progress": {"ranks": 9}}
     store.record("gpu", [Change(store.job(job_id), again, [later])])

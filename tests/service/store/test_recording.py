@@ -1,8 +1,11 @@
 """What reconcilers write: whole, and only on what they have seen."""
 
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
 from service_store import new_job, submitted
 
-from distrain.service.values import Attempt, Change, Phase
+from distrain.service.values import Attempt, Change, Phase, Quota
 
 
 def test_a_change_raises_the_revision_and_tells(store):
@@ -14,6 +17,22 @@ def test_a_change_raises_the_revision_and_tells(store):
     first, last = store.events_after(0, 10)
     assert (first.body["phase"], last.body["phase"]) == ("queued", "handing_over")
     assert (last.kind, last.job_id, last.body["rev"]) == ("job.state", job.id, 2)
+
+
+@pytest.mark.parametrize(("max_ranks", "handed_over"), [(4, 1), (8, 2), (None, 2)])
+def test_ranks_that_another_cluster_got_meanwhile_are_not_handed_out(
+    store, second, max_ranks, handed_over
+):
+    store.put_project("default", Quota(max_ranks=max_ranks))
+    jobs = [submitted(store, cluster=name, num_ranks=4) for name in ("gpu", "other")]
+
+    def hand_over(one, job):
+        return one.record(job.cluster, [Change(job, {"phase": Phase.HANDING_OVER})])
+
+    with ThreadPoolExecutor(2) as threads:
+        skipped = list(threads.map(hand_over, (store, second), jobs))
+    assert skipped.count([]) == handed_over
+    assert store.usage("default")["ranks"] == 4 * handed_over
 
 
 def test_what_moved_meanwhile_is_left_out(store):
