@@ -12,7 +12,7 @@ from distrain.loader.options import checked, parse_bytes, refuse_two_names
 from distrain.loader.partition.footers import read_footers
 from distrain.loader.partition.row_order import parts_of
 from distrain.loader.partition.slices import LARGE_ROWS, Slices
-from distrain.loader.partition.table import Table
+from distrain.loader.partition.table import RowGroup, Table
 from distrain.loader.partition.wanted_columns import wanted_columns
 from distrain.schema.files import schema_of_rows
 from distrain.schema.schema import Schema
@@ -105,9 +105,15 @@ class Dataset:
         dataset._set(table, schema, rows or RowsSpec(), need_label=need_label)
         return dataset
 
+    def part(self, groups: Sequence[RowGroup]) -> Dataset:
+        """Return a dataset of some of the row groups, with the same options."""
+        table = Table(groups, self.table.fingerprint)
+        return self.of(table, self.schema, self._rows, need_label=self._need_label)
+
     def _set(self, table: Table, schema: Schema, rows: RowsSpec, *, need_label: bool) -> None:
         self.table = table
         self.schema = schema
+        self._rows, self._need_label = rows, need_label
         self.columns = wanted_columns(
             schema,
             need_label=need_label,

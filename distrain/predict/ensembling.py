@@ -11,6 +11,7 @@ from distrain.errors import InputError
 from distrain.formatting import limit_lines
 from distrain.jobs.job_view import JobView, Record
 from distrain.jobs.run_paths import RunPaths
+from distrain.jobs.spec.data import READING, RowsSpec
 from distrain.jobs.spec.paths import absolute
 from distrain.jobs.states import JobState
 from distrain.metrics.report import BinaryReport
@@ -26,8 +27,9 @@ def ensemble_of(members: Mapping[str, SavedModel]) -> SavedModel:
     """Return the ensemble of saved models; the keys of `members` name them in errors.
 
     Raises:
-        InputError: A member differs from the first in its targets, its columns or the meaning of
-            its ids; or it is a retrieval model, which ranks items; or it is an ensemble.
+        InputError: A member differs from the first in its targets, its columns, its options of
+            reading rows or the meaning of its ids; or it is a retrieval model, which ranks items;
+            or it is an ensemble.
     """
     (name, first), *others = members.items()
     for one, saved in members.items():
@@ -46,6 +48,7 @@ def ensemble_of(members: Mapping[str, SavedModel]) -> SavedModel:
             f"predicts different targets from {name}", one, _targets(first), _targets(saved)
         )
         _check_alike(f"reads different columns from {name}", one, _columns(first), _columns(saved))
+        _check_alike(f"reads rows differently from {name}", one, _reading(first), _reading(saved))
         if unlike := meaning.unlike(Vocabularies.from_json(saved.about)):
             raise InputError(
                 f"the ids of {one} differ in meaning from those of {name}: their data were "
@@ -53,7 +56,7 @@ def ensemble_of(members: Mapping[str, SavedModel]) -> SavedModel:
                 where={"columns": ", ".join(limit_lines(unlike, 5))},
                 hint="Train all runs on data of one `distrain prep`.",
             )
-    about = meaning.to_json()
+    about = {READING: _reading(first), **meaning.to_json()}
     if seen := {one for saved in members.values() for one in saved.about.get("refitted_on", ())}:
         about["refitted_on"] = sorted(seen)
     return SavedModel.ensemble(list(members.values()), about)
@@ -139,6 +142,11 @@ def _targets(saved: SavedModel) -> dict[str, str]:
         else target.kind
         for target in saved.model.task.targets
     }
+
+
+def _reading(saved: SavedModel) -> dict[str, Any]:
+    """Return the options of reading that differ from the defaults, by name."""
+    return RowsSpec(**saved.about.get(READING, {})).model_dump(exclude_defaults=True)
 
 
 def _columns(saved: SavedModel) -> dict[str, str]:

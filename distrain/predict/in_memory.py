@@ -16,7 +16,6 @@ import torch
 from distrain.errors import DataError, DistrainError
 from distrain.jobs.target_names import own_name
 from distrain.loader.batch import Batch, Ragged
-from distrain.loader.dataset import Dataset
 from distrain.loader.filling.batch_memory import BatchLayout
 from distrain.loader.filling.list_columns import cut_lists
 from distrain.metrics.evaluation import Evaluation
@@ -26,6 +25,7 @@ from distrain.predict.importance import Importance, column_importance
 from distrain.predict.load_model import open_model
 from distrain.predict.logits import ScorerInProcess
 from distrain.predict.prediction import PredictRequest, check_kept, check_request, predict
+from distrain.predict.prepared_rows import open_prepared
 from distrain.predict.raw_rows import (
     TRAINED_ON,
     RawOptions,
@@ -154,7 +154,7 @@ def _labelled(model_dir: Path | str, rows: Any, raw: RawOptions) -> Iterator[Sco
                 with _errors_name_rows(_GIVEN):
                     made = tables.of_rows(table, _GIVEN)
                 file = stack.enter_context(_file_of(made))
-                yield ScorerInProcess(saved, Dataset(file, saved.schema))
+                yield ScorerInProcess(saved, open_prepared(saved, file, need_label=True))
                 return
             files = (stack.enter_context(_file_of(table)),)
         dataset, *_ = stack.enter_context(rows_for_model(model_dir, saved, files, raw))

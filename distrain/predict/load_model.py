@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from distrain.errors import DataError
+from distrain.jobs.spec.data import READING
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import parse_stored_spec
 from distrain.models.build import blueprint_of, build_model
@@ -61,7 +62,9 @@ def load_checkpoint(url: str) -> SavedModel:
         reading.run()
     except OSError as error:
         raise DataError(f"cannot be read: {error}", where=where) from None
-    return SavedModel(model, spec.model, schema, manifest.values)
+    # Checkpoints of earlier versions have the options of reading only in the spec.
+    about = {**manifest.values, READING: spec.data.reading}
+    return SavedModel(model, spec.model, schema, about)
 
 
 def _check_sizes(

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from distrain.loader.dataset import Dataset
 from distrain.loader.host_memory import in_turn
-from distrain.loader.partition.table import Table
 from distrain.models.saved_model import SavedModel
 from distrain.predict.cluster_tasks import FilePiece, cut_into_pieces, results
 from distrain.predict.score_file import ROWS_AT_ONCE, model_for_worker, scoring_loader
@@ -100,11 +99,8 @@ def _count_on_worker(model_dir: str, device: str, rows: RowsOfPiece, count: Coun
 
 
 def _rows_of_pieces(dataset: Dataset, batch_rows: int | None) -> list[RowsOfPiece]:
-    pieces = []
-    for piece in cut_into_pieces(dataset.table.row_groups):
-        rows = Dataset.of(Table(piece.groups, dataset.table.fingerprint), dataset.schema)
-        pieces.append(RowsOfPiece(piece, rows, batch_rows))
-    return pieces
+    pieces = cut_into_pieces(dataset.table.row_groups)
+    return [RowsOfPiece(piece, dataset.part(piece.groups), batch_rows) for piece in pieces]
 
 
 def _scored(

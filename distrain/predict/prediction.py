@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distrain.errors import DataError
-from distrain.loader.partition.footers import read_footers
 from distrain.loader.partition.table import Table
 from distrain.models.saved_model import SavedModel
 from distrain.predict.cluster_tasks import FilePiece, cut_into_pieces, results
+from distrain.predict.prepared_rows import open_prepared
 from distrain.predict.raw_rows import (
     RawOptions,
     RawRows,
@@ -192,7 +192,7 @@ class CheckedInputs:
             yield self.rows
             return
         with self.raw.prepared(client, place, on_progress) as result:
-            table = read_footers([f"{result.out}/train"], self.saved.schema, need_label=False)
+            table = open_prepared(self.saved, f"{result.out}/train", need_label=False).table
             sources = dict(zip(table.compact.files, result.train.sources, strict=True))
             kept = ((column, name) for name, column in result.kept.items())
             keep = [(FILE, FILE), (ROW_NUMBER, ROW_NUMBER), *kept]
@@ -241,8 +241,8 @@ def check_request(request: PredictRequest) -> CheckedInputs:
         raw = RawRows(tuple(files), workflow, request.raw, request.keep)
         raw.check("--keep")
         return CheckedInputs(saved, files, raw=raw)
-    with taken_for_prepared(request.raw):
-        table = read_footers([file.path for file in files], saved.schema, need_label=False)
+    with taken_for_prepared(request.raw, saved):
+        table = open_prepared(saved, [file.path for file in files], need_label=False).table
     with_rows = {*table.compact.files}
     for file in files:
         if file.path not in with_rows:

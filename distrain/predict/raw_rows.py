@@ -15,13 +15,16 @@ import pyarrow.parquet as pq
 
 from distrain.errors import DataError, DistrainError, InputError
 from distrain.formatting import command_line
+from distrain.jobs.spec.data import READING
 from distrain.loader.dataset import Dataset
 from distrain.models.heads.targets import Target
 from distrain.models.saved_model import SavedModel
+from distrain.predict.prepared_rows import open_prepared
 from distrain.prep.features.file_format import PARQUET, detect_format
 from distrain.schema.column import Tags
 from distrain.schema.criteo import LABEL
 from distrain.schema.files import find_schema_next_to
+from distrain.schema.folders import folder_values
 from distrain.schema.schema import Schema
 from distrain.storage.inputs import PARQUET_SUFFIXES, InputFile, list_inputs, open_input
 from distrain.storage.outputs import scratch_folder
@@ -153,9 +156,8 @@ def rows_for_model(
     """
     files, are_raw = files_to_score(inputs, saved, options.is_raw)
     if not are_raw:
-        with taken_for_prepared(options):
-            paths = [file.path for file in files]
-            dataset = Dataset(paths, saved.schema, need_label=labeled)
+        with taken_for_prepared(options, saved):
+            dataset = open_prepared(saved, [file.path for file in files], need_label=labeled)
         check_same_workflow(model_dir, saved, dataset.table.compact.files)
         yield dataset, group, None
         return
@@ -165,7 +167,7 @@ def rows_for_model(
     place = tempfile.gettempdir()
     check_raw()
     with raw.prepared(None, place, on_prepare) as result:
-        dataset = Dataset(f"{result.out}/train", saved.schema, need_label=labeled)
+        dataset = open_prepared(saved, f"{result.out}/train", need_label=labeled)
         yield dataset, next(iter(result.kept), None), result
 
 
@@ -195,10 +197,10 @@ def files_to_score(
         if is_raw is False:
             raise
         return list_inputs(inputs), True
-    return files, _looks_raw(files[0].path, saved.schema) if is_raw is None else False
+    return files, _looks_raw(files[0].path, saved) if is_raw is None else False
 
 
-def _looks_raw(path: str, schema: Schema) -> bool:
+def _looks_raw(path: str, saved: SavedModel) -> bool:
     if f"/{WORKFLOW}/categories/" in path:
         return False  # the root folder of a `prep` output; the reader raises the error
     if detect_format(path) != PARQUET:
@@ -210,19 +212,22 @@ def _looks_raw(path: str, schema: Schema) -> bool:
             arrow_schema = pq.ParquetFile(handle).schema_arrow
         except pa.ArrowException:
             return False  # damaged; the reader raises the error
+    schema = saved.schema
+    if saved.about.get(READING, {}).get("hive"):
+        schema = schema.remove({key for key, _ in folder_values(path)} & {*schema.names})
     return _columns_are_raw(arrow_schema, schema, path)
 
 
 @contextmanager
-def taken_for_prepared(options: RawOptions) -> Iterator[None]:
+def taken_for_prepared(options: RawOptions, saved: SavedModel) -> Iterator[None]:
     """In this context, add to a `DataError` the hint that the rows may be raw.
 
-    Nothing is added if `options.is_raw` is set.
+    Nothing is added if `options.is_raw` is set, or if the model's workflow is unknown.
     """
     try:
         yield
     except DataError as error:
-        if options.is_raw is None:
+        if options.is_raw is None and Vocabularies.from_json(saved.about).workflow:
             hint = "If the rows are raw, pass --raw (in Python: raw=True)."
             error.hint = f"{error.hint or ''} {hint}".lstrip()
         raise

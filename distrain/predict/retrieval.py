@@ -19,6 +19,7 @@ from distrain.models.negative_sampling import FIRST_VALUE_ID
 from distrain.models.saved_model import SavedModel
 from distrain.models.zoo.two_tower import check_towers, id_column, tower_vectors
 from distrain.predict.logits import RowsOfPiece, Scored, Scorer, ScorerInProcess
+from distrain.predict.prepared_rows import open_prepared
 from distrain.predict.score_file import ROWS_AT_ONCE, model_for_worker, scoring_loader
 from distrain.schema.column import Tags
 from distrain.train.data.vocabularies import Vocabularies
@@ -51,7 +52,7 @@ def table_of_items(saved: SavedModel, place: Path | str) -> Dataset:
     Raises `ModelError` if the model does not have two towers, and the errors of `Dataset`.
     """
     check_towers(saved.model)
-    return Dataset(place, saved.schema, need_label=False)
+    return open_prepared(saved, place, need_label=False)
 
 
 def write_towers(folder: Path, saved: SavedModel, to: Form, items: Dataset) -> None:

@@ -14,9 +14,9 @@ from distrain.loader.batch import Batch
 from distrain.loader.dataset import Dataset
 from distrain.loader.host_memory import in_turn
 from distrain.loader.loader import Loader
-from distrain.loader.partition.table import Table
 from distrain.models.saved_model import MODEL_FILE, WEIGHTS_FILE, SavedModel
 from distrain.predict.load_model import open_model
+from distrain.predict.prepared_rows import open_prepared
 from distrain.predict.score_columns import score_columns, side_by_side
 from distrain.predict.side_columns import side_columns
 from distrain.storage.identity import file_identity
@@ -65,11 +65,10 @@ def score_file(
     """
     saved, on = model_for_worker(model_dir, device)
     batch_rows = batch_rows or ROWS_AT_ONCE[on.type]
-    dataset = Dataset(source, saved.schema, need_label=False)
+    dataset = open_prepared(saved, source, need_label=False)
     if row_groups is not None:
         groups = [group for group in dataset.table.row_groups if group.index in row_groups]
-        table = Table(groups, dataset.table.fingerprint)
-        dataset = Dataset.of(table, saved.schema, need_label=False)
+        dataset = dataset.part(groups)
     targets = saved.model.task.targets
     loader = scoring_loader(dataset, batch_rows, on, threads=1)
     columns = [column for _, column in keep]

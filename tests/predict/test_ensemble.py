@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -30,6 +32,7 @@ from distrain.schema import Schema, criteo_schema
 pytestmark = pytest.mark.usefixtures("undrawn")
 
 SMALL = MlpSpec(embedding_dim=2, hidden=(4,))
+FILLS = "data.fill_null_id=1", "data.fill_null_value=0.5"
 
 
 def invoke(*words: object) -> Result:
@@ -42,7 +45,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("ensemble")
     prepared = write_prepared(root / "prepared")
     for seed, model in enumerate(("mlp, embedding_dim: 4", "dcn_v2, embedding_dim: 8")):
-        words = (f"model={{kind: {model}, hidden: [8]}}", f"train.seed={seed}")
+        words = (f"model={{kind: {model}, hidden: [8]}}", f"train.seed={seed}", *FILLS)
         spec = make_spec(
             prepared, *words, "train.max_steps=25", "resources={backend: inline, num_ranks: 1}"
         )
@@ -63,6 +66,25 @@ def test_probabilities_are_the_mean_of_the_members_and_as_good(root: Path) -> No
     runs = list(said["runs"].values())
     assert said["ensemble"]["auc"] >= np.mean([one["auc"] for one in runs]) > 0.6
     assert said["ensemble"]["log_loss"] <= np.mean([one["log_loss"] for one in runs])  # by Jensen
+
+
+@pytest.mark.parametrize("run", ["run-0", "mean"])
+def test_nulls_are_replaced_as_in_training(root: Path, tmp_path: Path, run: str) -> None:
+    filled, model = draw_rows(300, seed=9), distrain.load(root / run)
+    places, file = np.arange(300) % 7 == 0, tmp_path / "valid" / "rows.parquet"
+    file.parent.mkdir()
+    empty = filled
+    for name, fill in (("I1", pa.scalar(0.5, pa.float32())), ("C5", pa.scalar(1, pa.int32()))):
+        column = filled.column_names.index(name)
+        nulls = pc.if_else(pa.array(places), None, filled[name])
+        empty = empty.set_column(column, name, nulls)
+        filled = filled.set_column(column, name, pc.fill_null(nulls, fill))
+    pq.write_table(empty, file)
+    expected = model.predict(filled)["probability"].to_numpy()
+    for rows in (empty, str(file)):
+        np.testing.assert_array_equal(model.predict(rows)["probability"].to_numpy(), expected)
+        assert model.evaluate(rows).auc == model.evaluate(filled).auc
+        assert model.importance(rows) == model.importance(filled)
 
 
 @pytest.mark.slow

@@ -30,6 +30,7 @@ JOB = [
     "evaluate.every_steps=2",
     "checkpoint={every_s: null, keep_best: log_loss}",
     "embeddings.storage=bf16",
+    "data.fill_null_id=2",
 ]
 
 
@@ -68,6 +69,8 @@ def test_a_checkpoint_gives_the_model_that_was_saved_of_it(run):
     found = load_checkpoint(str(run / "checkpoints" / "step-0000000004-a1"))
     assert found.spec == wanted.spec
     assert found.schema == wanted.schema
+    assert found.about["reading"] == wanted.about["reading"]
+    assert found.about["reading"]["fill_null_id"] == 2
     assert found.model.embeddings.weights[0].dtype == torch.bfloat16
     mine, its = state(found), state(wanted)
     assert all(torch.equal(mine[name], its[name]) for name in its)

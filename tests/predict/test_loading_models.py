@@ -53,6 +53,6 @@ def test_checked_rows_are_scored_without_further_checks_with_the_model_of_the_ch
     rows = (str(tmp_path / "rows.parquet"),)
     request = PredictRequest(tmp_path / "model", rows, tmp_path / "scores", device="cpu")
     checked = check_request(request)
-    monkeypatch.setattr(prediction, "read_footers", None)
+    monkeypatch.setattr(prediction, "open_prepared", None)
     assert predict(request, None, checked=checked).rows == 50
     assert len(loads) == 1

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -27,9 +28,9 @@ from distrain.predict.side_columns import check_side_columns
 from distrain.schema import criteo_schema
 
 
-def save_small(folder: Path, seed: int = 0) -> None:
+def save_small(folder: Path, seed: int = 0, about: dict[str, Any] | None = None) -> None:
     schema, spec = criteo_schema(CARDINALITIES), MlpSpec(embedding_dim=2, hidden=(4,))
-    save_model(folder, build_model(schema, spec, seed=seed), spec, schema)
+    save_model(folder, build_model(schema, spec, seed=seed), spec, schema, about=about)
 
 
 def test_a_damaged_page_of_a_kept_column_is_named(tmp_path: Path) -> None:
@@ -66,6 +67,25 @@ def test_a_model_written_anew_in_the_same_folder_is_used(tmp_path: Path) -> None
     shutil.rmtree(used)
     shutil.copytree(models[1], used)
     assert scores(used) == expected
+
+
+def test_columns_of_folders_are_read_as_in_training(tmp_path: Path) -> None:
+    known = {"reading": {"hive": True}, "workflow": {"folder": str(tmp_path / "gone")}}
+    save_small(tmp_path / "model", about=known)
+    rows = draw_rows(50, seed=1)
+    rows = rows.set_column(rows.column_names.index("C5"), "C5", pa.array([3] * 50, pa.int32()))
+    required = pa.schema([field.with_nullable(False) for field in rows.schema])
+    rows = rows.cast(required)
+    files = [tmp_path / "all.parquet", tmp_path / "C5=3" / "most.parquet"]
+    files[1].parent.mkdir()
+    pq.write_table(rows, files[0])
+    pq.write_table(rows.drop_columns(["C5"]), files[1])
+    for file in files:
+        predict(
+            PredictRequest(tmp_path / "model", (str(file),), tmp_path / f"of-{file.name}"), None
+        )
+    expected, found = (pq.read_table(tmp_path / f"of-{file.name}") for file in files)
+    assert found.equals(expected)
 
 
 def test_a_file_is_scored_on_the_device_that_is_asked_for(

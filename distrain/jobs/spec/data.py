@@ -88,6 +88,10 @@ class FilesSpec(Section):
         return value
 
 
+READING = "reading"
+"""The key of `RowsSpec.reading` in the `about` of a saved model."""
+
+
 class RowsSpec(Section):
     """Which rows a table has and how their values are read: the options of a `Dataset`."""
 
@@ -115,6 +119,11 @@ class RowsSpec(Section):
         description="Divide the training rows into windows, such as days, which are trained in "
         "their order. Rows are shuffled only within a window. Null: one window with all rows.",
     )
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """The options with which a model's new rows must also be read, as JSON values."""
+        return self.model_dump(include={"hive", "fill_null_id", "fill_null_value"})
 
     @field_validator("filter")
     @classmethod

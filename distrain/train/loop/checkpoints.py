@@ -14,6 +14,7 @@ from torch import Tensor
 from distrain.errors import DataError, SpecError
 from distrain.jobs.events import CheckpointTrouble, Event
 from distrain.jobs.run_paths import RunPaths
+from distrain.jobs.spec.data import READING
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.paths import absolute
 from distrain.jobs.spec.resuming import (
@@ -273,10 +274,10 @@ class RankCheckpoints:
     def about(self, step: int) -> dict[str, Any]:
         """Return the origin of the weights after `step` steps, as JSON values.
 
-        These are the step, the vocabularies and operators of the data and, for a refit, the
-        validation files that it trained on.
+        These are the step, how rows are read, the vocabularies and operators of the data and, for
+        a refit, the validation files that it trained on.
         """
-        about = {"step": step, **self.vocabularies.to_json()}
+        about = {"step": step, READING: self.spec.data.reading, **self.vocabularies.to_json()}
         if self.refit is not None:
             about["refitted_on"] = [absolute(one) for one in self.spec.data.valid]
         return about
