@@ -160,6 +160,29 @@ def parts_of_row_groups(path: str, rows: Sequence[int], part_rows: int) -> list[
     return parts
 
 
+def slices_of(
+    part: Part, columns: Sequence[str], most_rows: int
+) -> Iterator[tuple[Part, pa.Table]]:
+    """Yield consecutive parts of at most `most_rows` rows of a part of parquet, and their rows.
+
+    So row groups of any size can be read in bounded memory. Raises a `DataError` if the columns
+    cannot be read.
+    """
+    if part.num_rows <= most_rows:
+        yield part, read_part(part, columns)
+        return
+    where: dict[str, object] = {"row groups": _span(part.row_groups)}
+    with readable_parquet(part.path, where, **_STREAMED) as file:
+        batches = file.iter_batches(
+            most_rows, list(part.row_groups), list(columns), use_threads=False
+        )
+        skip = part.skip_rows
+        while (batch := next(batches, None)) is not None:
+            rows = pa.Table.from_batches([batch]).select(list(columns))
+            yield replace(part, skip_rows=skip, num_rows=rows.num_rows), rows
+            skip += rows.num_rows
+
+
 def read_part(part: Part, columns: Sequence[str]) -> pa.Table:
     """Return the given columns of a part's rows; raises a `DataError` if they cannot be read."""
     # Inputs, too, may have the suffix of staging files.
@@ -224,15 +247,19 @@ _SETTINGS: dict[str, Any] = {
     "page_checksum_verification": True,
     "coerce_int96_timestamp_unit": "us",
 }
+# Without a buffer, Arrow reads the whole column chunks of a row group before the first rows.
+_STREAMED = {"buffer_size": 1 << 20}
 
 
 @contextmanager
-def readable_parquet(path: str, where: dict[str, object] | None = None) -> Iterator[Any]:
+def readable_parquet(
+    path: str, where: dict[str, object] | None = None, **settings: Any
+) -> Iterator[Any]:
     """Context manager that yields an open `pq.ParquetFile`, local or remote.
 
     Errors of Arrow and of the operating system, and missing columns (`KeyError`), become a
     `DataError` that names the file, with the further entries `where`. This includes all such errors
-    in the block, so only read in it.
+    in the block, so only read in it. `settings` are further ones of `pq.ParquetFile`.
     """
     place = {"file": path, **(where or {})}
     try:
@@ -240,7 +267,7 @@ def readable_parquet(path: str, where: dict[str, object] | None = None) -> Itera
             # Arrow reads local files itself, without Python's GIL.
             is_local = os.path.exists(path)
             source = path if is_local else opened.enter_context(open_input(path, retry_s=RETRY_S))
-            yield opened.enter_context(pq.ParquetFile(source, **_SETTINGS))
+            yield opened.enter_context(pq.ParquetFile(source, **_SETTINGS, **settings))
     except (pa.ArrowException, OSError, UnicodeDecodeError, KeyError) as error:
         raise DataError(
             "the parquet file cannot be read",

@@ -283,10 +283,12 @@ def _as_time(value: Any, takes: frozenset[str], pattern: str | None, epoch: str 
 
     `takes` has the accepted kinds of values; `pattern` is the format of texts (`strptime`), `None`
     for ISO 8601. With `epoch` (`s`, `ms`, `us` or `ns`), the value is a number of such units since
-    1970. Raises `ValueError` for a value that is not a time in the years 1 to 9999.
+    1970; a fraction of a float is dropped. Raises `ValueError` for a value that is not a time in
+    the years 1 to 9999.
     """
     if epoch is not None:
-        counted = _as_integer(value, takes)
+        is_fraction = _kind(value) == "number" and np.isfinite(value)
+        counted = _as_integer(np.trunc(value) if is_fraction else value, takes)
         microseconds = _in_microseconds(counted, epoch)
     elif _kind_in(value, takes) == "text":
         microseconds = time_of(value, pattern)
@@ -306,15 +308,16 @@ def _as_time(value: Any, takes: frozenset[str], pattern: str | None, epoch: str 
 def time_of(text: str, pattern: str | None = None) -> int:
     """Return a text's time in microseconds since 1970; times with a zone are converted to UTC.
 
-    Raises a `ValueError` if the text does not match `pattern` (of `strptime`), or, without a
-    pattern, is not an ISO 8601 time.
+    Raises a `ValueError` if the text is neither an ISO 8601 time nor, if there is one, of `pattern`
+    (of `strptime`).
     """
     if pattern is not None:
-        read: Any = datetime.strptime(text.lstrip(), pattern)
-        microseconds = (
-            read.replace(tzinfo=None) - datetime(1970, 1, 1) - (read.utcoffset() or timedelta())
-        )
-        return int(microseconds // timedelta(microseconds=1))
+        with suppress(ValueError):
+            read: Any = datetime.strptime(text.lstrip(), pattern)
+            microseconds = (
+                read.replace(tzinfo=None) - datetime(1970, 1, 1) - (read.utcoffset() or timedelta())
+            )
+            return int(microseconds // timedelta(microseconds=1))
     match = _TIME.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not an ISO 8601 time")

@@ -236,12 +236,12 @@ def test_hive_folders_are_columns(prepare: Any, tmp_path: Path, suffix: str) -> 
         assert rows_of(found, part).equals(rows_of(wanted, part))
 
 
-def test_folders_named_by_digits_are_integers_unless_the_document_says_otherwise(
+def test_folders_named_by_digits_are_integers_unless_one_has_a_leading_zero(
     prepare: Any, tmp_path: Path, wording: Wording
 ) -> None:
     folder = save_hive(tmp_path / "hive", ".parquet")
     paths = [file.path for file in list_inputs(str(folder))]
-    for types, hour in (({}, 8), ({"hour": "text"}, "08")):
+    for types, hour in (({}, "08"), ({"hour": "integer"}, 8)):
         (first, *_) = partitions_of(paths, types)
         assert (first["hour"].as_py(), first["day"].as_py()) == (hour, "2024-05-01")
     wording.refused(DataError, lambda: partitions_of(paths, {"day": "integer"}))

@@ -1,6 +1,9 @@
 """Tables as other programs write them: what a sample does not show, null texts, hive keys."""
 
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +11,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
@@ -185,3 +189,137 @@ def test_targets_that_cannot_be_learnt_are_refused(frame: pd.DataFrame, tmp_path
     target = np.array(["p" if one else None for one in frame.y], object)
     with pytest.raises(ValueError, match="NaN"):
         Classifier().fit(frame[["city", "x"]], target)
+
+
+@pytest.mark.parametrize("is_one_file", [True, False])
+def test_dates_of_iso_8601_and_of_one_other_form_are_read_in_one_column(
+    prepared: Prepared, frame: pd.DataFrame, tmp_path: Path, is_one_file: bool
+) -> None:
+    days = pd.Series(pd.date_range("2024-01-01", periods=ROWS))
+    is_iso = frame.index % 2 == 0 if is_one_file else frame.index < ROWS // 2
+    frame["day"] = days.dt.strftime("%Y-%m-%d").where(is_iso, days.dt.strftime("%m/%d/%Y"))
+    frame["other"] = days.dt.strftime("%d.%m.%Y")
+    for number, rows in enumerate([frame] if is_one_file else [frame[is_iso], frame[~is_iso]]):
+        save(rows, tmp_path / "all" / f"part-{number}.csv")
+    found = inferred(tmp_path / "all")
+    assert found.features.document.format.timestamp == "%m/%d/%Y"
+    assert "%d.%m.%Y" in found.left_out["other"]
+    rows = prepared(tmp_path / "all", found.features, tmp_path / "out")
+    assert len(rows["day_weekday"].unique()) == 7
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize("least", [2**60, 2**63, 10**25])
+def test_whole_numbers_that_float64_rounds_are_ids_with_all_digits(
+    prepared: Prepared, frame: pd.DataFrame, tmp_path: Path, suffix: str, least: int
+) -> None:
+    numbers = [Decimal(least + row % 12) for row in range(ROWS)]
+    frame["k"], frame["other"] = numbers, [str(number) for number in numbers]
+    frame["y"] = [Decimal(least + row % 2) for row in range(ROWS)]
+    path = save(frame, tmp_path / f"rows{suffix}")
+    features = inferred(path).features
+    assert features.document.target.equals == least + 1
+    rows = prepared(path, features, tmp_path / "out")
+    assert [len(rows[name].unique()) for name in ("k", "other", "label")] == [12, 12, 2]
+
+
+@pytest.mark.parametrize("epoch", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("form", [np.int64, np.float64, str])
+def test_a_named_column_of_times_needs_no_name_of_times(
+    prepared: Prepared, frame: pd.DataFrame, tmp_path: Path, epoch: str, form: type
+) -> None:
+    hours = pd.Series(pd.date_range("2024-01-01", periods=ROWS, freq="h").astype(f"M8[{epoch}]"))
+    frame["seen"] = hours.sample(frac=1, random_state=0).astype(np.int64).to_numpy()
+    frame["seen"] = frame.seen.astype(form)
+    path = save(frame, tmp_path / "rows.parquet")
+    choices = UserChoices(("y",), time="seen")
+    found = infer_features(list_inputs([str(path)]), choices).features
+    assert found.document.columns["seen_hour"].epoch == epoch
+    rows = prepared(path, found, tmp_path / "out")
+    assert len(rows["seen_hour"].unique()) == 24
+    assert pq.read_table(tmp_path / "out" / "valid").num_rows == ROWS // 10 + 1
+    if form is np.float64:
+        frame.loc[7, "seen"] = np.nan
+        with pytest.raises(DataError) as error:
+            infer_features(list_inputs([str(save(frame, path))]), choices)
+        assert error.value.where["missing"] == 1
+
+
+def test_a_target_that_is_constant_as_float32_is_refused(
+    frame: pd.DataFrame, tmp_path: Path
+) -> None:
+    frame["y"] = 1e9 + frame.index / ROWS
+    with pytest.raises(DataError) as error:
+        inferred(save(frame, tmp_path / "rows.parquet"))
+    assert error.value.where["lowest"] == "1000000000.0"
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl"])
+def test_columns_of_later_files_are_named(frame: pd.DataFrame, tmp_path: Path, suffix: str) -> None:
+    save(frame, tmp_path / "all" / f"a{suffix}")
+    save(frame.assign(more=1.5), tmp_path / "all" / f"b{suffix}")
+    found = inferred(tmp_path / "all")
+    assert f"b{suffix}" in found.left_out["more"]
+    assert "# " in found.text.split("more: ")[0].splitlines()[-1]
+
+
+def test_folders_with_leading_zeros_stay_apart_and_an_odd_folder_is_named(
+    client: Any, frame: pd.DataFrame, tmp_path: Path
+) -> None:
+    for month in ("01", "1", "02", "2"):
+        save(frame, tmp_path / "text" / f"month={month}" / "a.parquet")
+        save(frame, tmp_path / "whole" / f"month={int(month)}" / "a.parquet")
+    features = inferred(tmp_path / "text").features
+    result = prepare(
+        PrepRequest((f"{tmp_path}/text",), tmp_path / "out", features=features), client
+    )
+    assert result.cardinalities["month"] - result.cardinalities["city"] == 1
+    features = inferred(tmp_path / "whole").features
+    prepare(PrepRequest((f"{tmp_path}/whole",), tmp_path / "fit", features=features), client)
+    save(frame, tmp_path / "odd" / "month=n4" / "a.parquet")
+    again = PrepRequest(
+        (f"{tmp_path}/odd",), tmp_path / "no", saved_workflow=tmp_path / "fit" / "workflow"
+    )
+    with pytest.raises(DataError, match="Rename the folder") as error:
+        prepare(again, client)
+    assert error.value.where["column"] == "month"
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_what_the_sample_lacks_is_a_warning_or_a_missing_value(
+    prepared: Prepared, frame: pd.DataFrame, tmp_path: Path, suffix: str
+) -> None:
+    frame["late"] = np.where(frame.index < ROWS - 20, None, "v")
+    frame["spelt"] = frame.x.astype(str)
+    frame.loc[ROWS - 5, "spelt"] = "NA"
+    frame.loc[3, "city"] = "none"
+    path = save(frame, tmp_path / f"rows{suffix}")
+    found = inferred(path, most=ROWS // 2)
+    assert [text.split()[0] for text in found.warnings] == ["late"]
+    assert suffix == ".csv" or "row group 0" in found.warnings[0]
+    assert "none" not in found.features.document.format.null_values
+    assert prepared(path, found.features, tmp_path / "out").num_rows == ROWS
+
+
+def test_a_large_row_group_is_read_in_slices(
+    client: Any, frame: pd.DataFrame, tmp_path: Path
+) -> None:
+    frame["big"] = frame.x
+    save(frame, tmp_path / "rows.parquet")
+    features = inferred(tmp_path / "rows.parquet").features
+    slices = {}
+    for name, block in {"whole": 64 << 20, "sliced": 64 * 256}.items():
+        request = PrepRequest(
+            (f"{tmp_path}/rows.parquet",), tmp_path / name, features=features, block_bytes=block
+        )
+        result = prepare(replace(request, keep=("x",)), client)
+        slices[name] = result.train.num_files
+    assert slices["sliced"] > slices["whole"]
+    one, other = (ds.dataset(tmp_path / name / "train").to_table() for name in slices)
+    assert one.equals(other)
+    frame.loc[200, "big"] = np.inf
+    save(frame, tmp_path / "rows.parquet")
+    shutil.rmtree(tmp_path / "sliced")
+    with pytest.raises(DataError) as error:
+        prepare(request, client)
+    assert error.value.where["row (from 0)"] == 200

@@ -31,7 +31,7 @@ _ANY = ("text", "integer", "number", "bool", "decimal", "time")
 _NUMBERS = ("integer", "number", "bool", "decimal")
 _VALUES = (*_NUMBERS, "text")
 _ENCODINGS = (CountEncode, TargetEncode)
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
+_FLOAT32_MAX, _FLOAT64_MAX = (float(np.finfo(one).max) for one in (np.float32, np.float64))
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -246,8 +246,9 @@ def _reading(spec: ColumnSpec, operators: Sequence[Any], holds_text: bool) -> di
         clips = [one for one in operators if isinstance(one, Clip)]
         low = all(clip.min is None for clip in clips)
         high = all(clip.max is None for clip in clips)
-        high = high and not any(isinstance(one, LogOp) for one in operators)
-        bounds = {"low": -_FLOAT32_MAX if low else None, "high": _FLOAT32_MAX if high else None}
+        # A logarithm fits into float32, but that of infinity is none.
+        most = _FLOAT64_MAX if any(isinstance(one, LogOp) for one in operators) else _FLOAT32_MAX
+        bounds = {"low": -_FLOAT32_MAX if low else None, "high": most if high else None}
         steps.append({"kind": "limits", **bounds})
     return {
         "to": to,

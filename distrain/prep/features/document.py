@@ -135,8 +135,8 @@ class FormatSpec(Section):
     )
     timestamp: str | None = Field(
         None,
-        description="The format of times, as in strptime (`%m/%d/%Y %H:%M`); null: ISO 8601 "
-        "(`2024-05-01 12:00`).",
+        description="The format of times, as in strptime (`%m/%d/%Y %H:%M`). Those of ISO 8601 "
+        "(`2024-05-01 12:00`) are read as well; null: only those.",
     )
 
     @model_validator(mode="before")

@@ -24,8 +24,9 @@ Values = Mapping[str, Any]
 def partitions_of(paths: Sequence[str], types: Mapping[str, _Type]) -> list[Values]:
     """Return, for each file, the values in its folders' names (`key=value`), by key.
 
-    A key's values have one type in all files: int64 if all fit into int32, otherwise string. A null
-    folder gives a null. `types` overrides the type by key, with `integer` (of 64 bits) or `text`.
+    A key's values have one type in all files: int64 if all fit into int32 and none has a leading
+    zero, otherwise string. A null folder gives a null. `types` overrides the type by key, with
+    `integer` (of 64 bits) or `text`.
 
     Raises:
         DataError: A value of a key with the type `integer` is not an integer of 64 bits.
@@ -71,9 +72,15 @@ def _held(texts: Sequence[Mapping[str, str | None]]) -> dict[str, set[str]]:
 
 def _types(held: Mapping[str, set[str]], types: Mapping[str, _Type]) -> dict[str, _Type]:
     return {
-        name: types.get(name) or ("integer" if _are_whole(values, _INT32) else "text")
+        name: types.get(name)
+        or ("integer" if _are_whole(values, _INT32) and not _have_zeros(values) else "text")
         for name, values in held.items()
     }
+
+
+def _have_zeros(values: set[str]) -> bool:
+    """Return True if a value has a leading zero: as integers, 01 and 1 would be one value."""
+    return any(str(int(value)) != value for value in values)
 
 
 def _are_whole(values: set[str], bounds: range) -> bool:

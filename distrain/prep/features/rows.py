@@ -221,7 +221,7 @@ def validation_mask(
                 times = microseconds(times_of(values, None, text.timestamp if text else None))
                 first: float = microseconds_from(start)
             else:
-                times, first = numbers_of(values, text), start
+                times, first = numbers_of(values, text), float(start)
             return np.asarray(pc.greater_equal(times, first).fill_null(False))
 
 
@@ -246,7 +246,8 @@ def equal_to(
 
     Texts are compared as texts, or as the numbers or booleans that they spell.
     """
-    is_exact = is_text(values.type) or pa.types.is_integer(values.type)
+    dtype = values.type
+    is_exact = is_text(dtype) or pa.types.is_integer(dtype) or pa.types.is_decimal(dtype)
     if is_exact and isinstance(wanted, int) and abs(wanted) > EXACT_DOUBLES:
         wanted = str(wanted)  # float64 would round it
     if is_text(values.type) and not isinstance(wanted, bool | str):

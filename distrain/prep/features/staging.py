@@ -51,7 +51,7 @@ from distrain.prep.lists import holds_lists
 from distrain.prep.operators.buckets import HashBucket
 from distrain.prep.operators.operator import concrete
 from distrain.prep.operators.spelling import crossed
-from distrain.prep.parts import ROW_NUMBER, STAGED_SUFFIX, Part, located, read_part, write_staged
+from distrain.prep.parts import ROW_NUMBER, STAGED_SUFFIX, Part, located, slices_of, write_staged
 from distrain.prep.text_files.byte_ranges import (
     TextRange,
     count_lines_before,
@@ -107,6 +107,7 @@ class Staged:
         return self.bad_lines.count + self.unlabelled
 
 
+_BYTES_PER_VALUE, _FEW_COLUMNS = 8, 32
 _FITTED = "Correct the value, or leave the row out: a fitted workflow keeps its features document."
 """The hint of errors for rows of a fitted workflow.
 
@@ -131,14 +132,24 @@ def stage_rows(task: StagingTask) -> Staged:
     """
     if not isinstance(task.rows, Part):
         return _stage_text(task, task.rows)
-    table = read_part(task.rows, task.read_columns)
-    with located(task.rows):
-        made = _usable_of(table, task)
-    with _BlockWriter(task, 0) as block:
-        block.write(made, made.places)
-    return Staged(
-        *block.parts, unlabelled=made.unlabelled, num_ones=made.num_ones, hashes=made.hashes
-    )
+    columns = task.read_columns
+    most_rows = max(1, task.block_bytes // (_BYTES_PER_VALUE * max(_FEW_COLUMNS, len(columns))))
+    parts: list[Part] = []
+    valid: list[Part] = []
+    rows_before = unlabelled = num_ones = 0
+    hashes: frozenset[int] = frozenset()
+    for number, (part, table) in enumerate(slices_of(task.rows, columns, most_rows)):
+        with located(part):
+            made = _usable_of(table, task)
+        with _BlockWriter(task, number) as block:
+            block.write(made, made.places + rows_before)
+        rows_before += part.num_rows
+        parts += block.parts[0]
+        valid += block.parts[1]
+        unlabelled += made.unlabelled
+        num_ones += made.num_ones
+        hashes |= made.hashes
+    return Staged(tuple(parts), tuple(valid), 0, BadLineTally(), unlabelled, num_ones, hashes)
 
 
 def staged_rows(table: pa.Table, task: StagingTask) -> pa.Table:
@@ -155,6 +166,8 @@ def _usable_of(table: pa.Table, task: StagingTask) -> _Usable:
         where = {"column": bad_column.column, "row": int(rows[bad_column.bad.places[0]])}
         message = f"{bad_column.column} is {bad_column.bad.described(0)}"
         hint = _FITTED if task.features.is_fitted else bad_column.bad.hint
+        if bad_column.column in task.file.folders:
+            hint = "Rename the folder, or leave its files out: other folders have whole numbers."
         raise DataError(message, where=where, hint=hint) from None
 
     layout = task.features.document.format

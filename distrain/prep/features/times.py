@@ -34,11 +34,14 @@ def is_time(dtype: pa.DataType) -> bool:
 def times_of(values: pa.Array, epoch: str | None, pattern: str | None) -> pa.Array:
     """Return the values as timestamps in microseconds, in the years 1 to 9999.
 
-    Typed times keep their time zone. Integers count `epoch` units since 1970. Texts are parsed by
-    `pattern`, or as ISO 8601 if `None`; with offsets in ISO 8601, the times are in UTC. Raises
-    `BadValues` for values that are not such times.
+    Typed times keep their time zone. Numbers count `epoch` units since 1970, without a fraction of
+    a unit. Texts are parsed by `pattern`; those of another form, or all if it is `None`, as ISO
+    8601. With offsets in ISO 8601, the times are in UTC. Raises `BadValues` for values that are not
+    such times.
     """
     if epoch is not None:
+        if pa.types.is_floating(values.type):
+            values = pc.trunc(values)
         counted = integers_of(values, "With epoch, values must be whole numbers.")
         return _near(counted.view(pa.timestamp(epoch)), counted, "Is epoch the right unit?")
     if is_text(values.type):
@@ -80,11 +83,16 @@ def _parsed(values: pa.Array, pattern: str | None) -> pa.Array:
         bad = pc.and_(times.is_null(), values.is_valid())
         if "%Y" in pattern:  # Arrow accepts two digits, and reads 24 as the year 24
             bad = pc.or_(bad, pc.less(pc.year(times), 1000).fill_null(False))
-        if len(places := true_positions(bad)):
+        if not pc.any(bad).as_py():
+            return times
+        others = pc.if_else(bad, values, pa.scalar(None, values.type))
+        try:
+            iso = microseconds(_parsed(others, None)).view(times.type)
+        except BadValues as neither:
             hint = "In format.timestamp, %Y is a year of four digits, %y of two."
-            problem = f"not a time in the form of format.timestamp, {pattern!r}"
-            raise BadValues(places, values, problem, hint)
-        return times
+            problem = f"not a time in the form of format.timestamp, {pattern!r}, nor of ISO 8601"
+            raise BadValues(neither.places, values, problem, hint) from None
+        return pc.if_else(bad, iso, times)
     for zone in (None, "UTC"):  # Arrow's cast needs an offset in all texts, or in none
         with suppress(pa.ArrowInvalid):
             return values.cast(pa.timestamp("us", zone))
@@ -97,7 +105,7 @@ def _hint(values: pa.Array) -> str:
             "These values count from 1970: set epoch: s (or ms, us, ns) of a column, and a number "
             "such as from: 1451606400 in a split by time."
         )
-    return "Set format.timestamp to the form of the times."
+    return "Set format.timestamp to the form of these times; those of ISO 8601 are read as well."
 
 
 def calendar(times: pa.Array, part: str) -> pa.Array:

@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 from distrain.prep.features.bad_values import BadValues, Places, true_positions
 from distrain.prep.features.document import FormatSpec
 from distrain.prep.features.numerals import EXACT_DOUBLES, integers_of, numbers_of
-from distrain.prep.features.times import is_time, times_of
+from distrain.prep.features.times import is_time as holds_times, times_of
 from distrain.prep.lists import Lists, holds_lists
+from distrain.prep.operators.spelling import category_texts
 from distrain.prep.vocabulary import is_text
 
 Kind = Literal["empty", "number", "text", "truth", "time", "list", "other"]
@@ -81,6 +82,7 @@ class Facts:
     odd: tuple[int, ...] = ()
     # whether the file's type is a dictionary of numbers, such as pandas' `category`
     has_category_type: bool = False
+    is_named_time: bool = False  # whether the name is usual for times, or the user says so
 
     @property
     def plain_name(self) -> str:
@@ -113,6 +115,11 @@ class Facts:
         return self.kind == "number" and bool((np.abs(self.numbers) >= MOST).any())
 
     @property
+    def is_rounded(self) -> bool:
+        """Whether different whole numbers are equal as floats, which have 53 bits."""
+        return self.is_whole and len(np.unique(self.numbers)) < self.distinct
+
+    @property
     def is_whole(self) -> bool:
         """Whether the column holds numbers, all of them whole."""
         return self.kind == "number" and bool((self.numbers == np.floor(self.numbers)).all())
@@ -123,11 +130,14 @@ def facts_of(
     values: pa.Array,
     text: FormatSpec | None = None,
     may_be_null: Sequence[str] = NULL_TEXTS,
+    *,
+    is_time: bool = False,
 ) -> Facts:
     """Return the facts about a column of the sample.
 
     `text` is the format by which texts are parsed as numbers and times; `None` for the default
     format. `may_be_null` are texts that mean a missing value if nearly all others are numbers.
+    `is_time` is whether the user says that the column has times, so that its name need not.
     """
     stored = str(values.type)
     null_texts: tuple[str, ...] = ()
@@ -143,6 +153,7 @@ def facts_of(
         "num_rows": len(values),
         "missing": missing,
         "null_texts": null_texts,
+        "is_named_time": is_time or bool(_NAME_OF_TIME.search(name)),
     }
     if missing == len(values):
         return Facts(kind="empty", **common)
@@ -154,13 +165,13 @@ def facts_of(
         return replace(facts, odd=tuple(known[[*facts.odd]].tolist()))
     if pa.types.is_boolean(values.type):
         return Facts(kind="truth", **common, **_counted(values))
-    if is_time(values.type):
+    if holds_times(values.type):
         if getattr(values.type, "tz", None):  # times with a zone are read in UTC
             values = values.cast(pa.timestamp(values.type.unit, "UTC"))
         return _time_facts(values, None, common)
     dtype = values.type
     if pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype):
-        return _number_facts(values, common)
+        return _number_facts(values, common, values)
     return Facts(kind="other", **common)
 
 
@@ -248,7 +259,7 @@ def _text_facts(values: pa.Array, common: dict[str, Any], text: FormatSpec | Non
         if are_whole and pc.max(pc.abs(numbers)).as_py() > EXACT_DOUBLES:
             with suppress(BadValues):
                 found = integers_of(values)
-        return _number_facts(found, {**common, "stored": "numbers as text"})
+        return _number_facts(found, {**common, "stored": "numbers as text"}, values)
     if share < (NEARLY_ALL if names_an_id else _MOST):
         del common["odd"]
     for pattern in (None, *TIME_PATTERNS):
@@ -281,30 +292,48 @@ def _is_separator(values: pa.Array, separator: str, distinct: int) -> bool:
     return not blanks and len(items) * 3 < distinct
 
 
-def _number_facts(values: pa.Array, common: dict[str, Any]) -> Facts:
+def _number_facts(values: pa.Array, common: dict[str, Any], stored: pa.Array) -> Facts:
+    """Return the facts about numbers; `stored` are the texts or numbers that the column holds."""
     numbers = numbers_of(values).drop_null().to_numpy(zero_copy_only=False)
     numbers = numbers[~np.isnan(numbers)]
     epoch = _epoch_of(common, numbers, values.type)
     if epoch is not None:
         stored = f"{common['stored']}, {epoch} since 1970"
-        times = times_of(values.drop_null(), epoch, None)
+        times = times_of(values, epoch, None).drop_null()
         return Facts(
             kind="time", **{**common, "stored": stored}, **_counted(times), times=times, epoch=epoch
         )
     numbers = np.clip(numbers, -MOST, MOST)
-    # Large integers, such as hashes, have fewer distinct values as floats.
-    counted = _counted(values if pa.types.is_integer(values.type) else pa.array(numbers))
+    counted = _counted_whole(values, numbers, stored) or _counted(pa.array(numbers))
     facts = Facts(kind="number", **common, **counted, numbers=numbers)
     return replace(facts, pair=(), few=()) if facts.is_clipped else facts
 
 
-def _epoch_of(common: dict[str, Any], numbers: Any, dtype: pa.DataType) -> str | None:
-    """Return the unit in which whole numbers count since 1970; `None` if they are not times.
+def _counted_whole(values: pa.Array, numbers: Any, stored: pa.Array) -> dict[str, Any] | None:
+    """Return counts of whole numbers, none of which is rounded; `None` for other numbers.
 
-    The column's name and the size of the numbers decide. `common` has the column's facts so far,
-    among them its name.
+    Large ones, such as hashes, have fewer distinct values as floats. Above 64 bits, they are only
+    exact in `stored`, as in `_number_facts`.
     """
-    if not pa.types.is_integer(dtype) or not _NAME_OF_TIME.search(common["name"]):
+    if pa.types.is_integer(values.type):
+        return _counted(values)
+    if np.abs(numbers).max() > EXACT_DOUBLES and (numbers == np.floor(numbers)).all():
+        counted = _counted(category_texts(stored))
+        with suppress(ValueError):  # of amounts and infinities
+            few = tuple(map(int, counted["few"]))
+            pair = tuple(map(int, counted["pair"]))
+            return counted | {"top": int(counted["top"]), "few": few, "pair": pair}
+    return None
+
+
+def _epoch_of(common: dict[str, Any], numbers: Any, dtype: pa.DataType) -> str | None:
+    """Return the unit in which numbers count since 1970; `None` if they are not times.
+
+    The column's name and the size of the numbers decide. `common` has the column's facts so far.
+    Texts must be whole numbers.
+    """
+    is_float = pa.types.is_floating(dtype) and common["stored"] == str(dtype)
+    if not (is_float or pa.types.is_integer(dtype)) or not common["is_named_time"]:
         return None
     low, high = numbers.min(), numbers.max()
     return next(

@@ -6,7 +6,7 @@ import base64
 import os
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
@@ -110,6 +110,9 @@ class Sample:
     # columns that Arrow wrote as dictionaries, such as pandas' `category`
     dictionaries: frozenset[str] = frozenset()
     null_texts: tuple[str, ...] = NULL_TEXTS  # texts that may mean a missing value
+    time: str | None = None  # the column that has times, as the user says
+    # columns that the first file lacks, each with a file that has it
+    later: Mapping[str, str] = field(default_factory=dict)
 
 
 def sampled(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Sample:
@@ -130,6 +133,7 @@ def sampled(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Sample:
     if text.kind != CRITEO and not first.is_typed and not _is_utf8(first):
         text = FormatSpec(encoding="latin-1")
     tables, origins, bad_lines, has_all_rows = [], [], BadLineTally(), step == 1
+    later: dict[str, str] = {}
     first = replace(first, folders=folders[0])
     for chosen_file, values in zip(chosen, folders, strict=True):
         file = look_at(chosen_file.path, chosen_file.size_bytes, text)
@@ -141,6 +145,9 @@ def sampled(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Sample:
                 where={"file": file.path, "earlier file": first.path},
                 hint="Use files of one table only.",
             )
+        for name in file.columns:
+            if name not in first.columns:
+                later.setdefault(name, file.path)
         most = max(1, most_rows // len(chosen))
         rows = rows_of(file, text, list(first.types), most)
         has_all_rows &= _holds_at_most(file, most, rows.table)
@@ -162,7 +169,17 @@ def sampled(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Sample:
     of_files = f"of {len(chosen)} of {len(files)} files" if len(files) > 1 else "of the file"
     rows_text = f"the first {table.num_rows:,} rows {of_files}"
     coded = frozenset[str]() if first.is_text else _dictionaries_in(first.path)
-    return Sample(table, rows_text, first, text, bad_lines, has_all_rows, tuple(origins), coded)
+    return Sample(
+        table,
+        rows_text,
+        first,
+        text,
+        bad_lines,
+        has_all_rows,
+        tuple(origins),
+        coded,
+        later=later,
+    )
 
 
 def _dictionaries_in(path: str) -> frozenset[str]:
@@ -340,12 +357,13 @@ class Inferred:
     split_reason: str = ""  # why these rows are for validation
     odd: tuple[OddValues, ...] = ()  # values that are probably mistakes
     revealing: tuple[str, ...] = ()  # features that alone predict the target nearly perfectly
+    filled_later: tuple[str, ...] = ()  # warnings about columns without values in the sample
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Warnings about values that are probably mistakes, and about columns with the answer."""
         told = (f"{name} {_REVEALS}" for name in self.revealing)
-        return (*(odd.warning_text for odd in self.odd), *told)
+        return (*(odd.warning_text for odd in self.odd), *told, *self.filled_later)
 
 
 def infer_features(
@@ -369,7 +387,7 @@ def infer_features(
         DataError: A file cannot be read, a column that was asked for is missing or cannot be used,
             or no column is left to learn from.
     """
-    sample = _with_decimal_point(sampled(files, most_rows))
+    sample = replace(_with_decimal_point(sampled(files, most_rows)), time=choices.time)
     held = {name: sample.table[name].combine_chunks() for name in sample.file.columns}
     with_odd, sample = _facts_of_all(held, sample, choices.targets)
     values, columns = held, with_odd
@@ -422,6 +440,13 @@ def infer_features(
             where={"file": sample.file.path, **{s.facts.name: s.left_out for s in suggestions}},
             hint="Write a features document by hand, as docs/any-table.md shows.",
         )
+    suggestions += [
+        Suggestion(
+            Facts(name, "empty", "of unknown type", 1, 1),
+            left_out=f"the first file lacks it, and {path} has it",
+        )
+        for name, path in sample.later.items()
+    ]
     revealing = {
         one.facts.name
         for one in suggestions
@@ -465,7 +490,45 @@ def infer_features(
         split_reason,
         tuple(odd),
         tuple(one.facts.name for one in suggestions if one.facts.name in revealing),
+        tuple(_filled_later(sample, files, columns)),
     )
+
+
+def _filled_later(
+    sample: Sample, files: Sequence[InputFile], columns: Sequence[Facts]
+) -> Iterator[str]:
+    """Yield a warning for each column that is empty in the sample, but perhaps not after it.
+
+    It names the first row group of parquet that has values, by the statistics of the sampled files.
+    """
+    empty = [facts.name for facts in columns if facts.kind == "empty"]
+    if sample.has_all_rows or not empty:
+        return
+    told = (
+        "{} is left out: no row of the sample has a value, but {}. To use it, add a feature of it "
+        "to the features document (distrain prep TABLE --infer --out features.yaml)"
+    )
+    if sample.file.is_text:
+        yield from (told.format(name, "later rows may have some") for name in empty)
+        return
+    for name in empty:
+        for origin in sample.origins:
+            group = _first_filled(origin.file, name)
+            if group is not None:
+                yield told.format(name, f"row group {group} of {origin.file} has some")
+                break
+
+
+def _first_filled(path: str, column: str) -> int | None:
+    """Return the first row group of parquet in which a column has values; `None` if unknown."""
+    with readable_parquet(path) as parquet:
+        for group in range(parquet.num_row_groups):
+            of_group = parquet.metadata.row_group(group)
+            for chunk in map(of_group.column, range(of_group.num_columns)):
+                known = chunk.path_in_schema == column and chunk.statistics
+                if known and known.has_null_count and known.null_count < of_group.num_rows:
+                    return group
+    return None
 
 
 def _with_decimal_point(sample: Sample) -> Sample:
@@ -549,14 +612,19 @@ def _facts_of_all(
         if pc.any(pc.equal(held[name], text)).as_py()
     }
     sample = replace(sample, null_texts=tuple(t for t in sample.null_texts if t not in values))
+    pattern = next((facts.pattern for facts in found.values() if facts.pattern), None)
     for name, facts in found.items():
         if values.intersection(facts.null_texts):
             found[name] = _facts_of(name, held[name], sample)
+        elif facts.pattern not in (None, pattern):  # the document has one `format.timestamp`
+            stored = f"times as text in the form {facts.pattern}, and others in {pattern}"
+            found[name] = replace(facts, kind="other", stored=stored, pattern=None)
     return list(found.values()), sample
 
 
 def _facts_of(name: str, values: pa.Array, sample: Sample) -> Facts:
-    facts = facts_of(name, values, sample.text, sample.null_texts)
+    is_time = name == sample.time
+    facts = facts_of(name, values, sample.text, sample.null_texts, is_time=is_time)
     has_type = facts.kind == "number" and name in sample.dictionaries
     facts = replace(facts, is_of_all_rows=sample.has_all_rows, has_category_type=has_type)
     if sample.file.kind == CRITEO and name in CATEGORICAL:
@@ -703,7 +771,9 @@ def _format(sample: Sample, columns: Sequence[Facts]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if sample.file.kind == "csv":
         found["delimiter"] = sample.file.delimiter
-    nulls = sorted({text for facts in columns for text in facts.null_texts})
+    nulls = sorted(
+        {text for facts in columns for text in facts.null_texts} | _nulls_later(sample, columns)
+    )
     if nulls:
         found["null_values"] = ["", *nulls]
     if sample.text.encoding != "utf-8":
@@ -714,6 +784,25 @@ def _format(sample: Sample, columns: Sequence[Facts]) -> dict[str, Any]:
     if patterns:
         found["timestamp"] = patterns[0]
     return found
+
+
+def _nulls_later(sample: Sample, columns: Sequence[Facts]) -> set[str]:
+    """Return texts that mean a missing value if they occur among numbers after the sample.
+
+    These are all that no column of texts has in the sample. The result is empty if the sample has
+    all rows, or no column has numbers as texts.
+    """
+    are_spelt = any(
+        facts.kind == "number" and facts.stored == "numbers as text" for facts in columns
+    )
+    if sample.has_all_rows or not are_spelt:
+        return set()
+    held = [sample.table[facts.name] for facts in columns if facts.kind == "text"]
+    return {
+        text
+        for text in sample.null_texts
+        if not any(pc.any(pc.equal(flat(values), text)).as_py() for values in held)
+    }
 
 
 def _name_of(name: str, settings: dict[str, Any], taken: set[str]) -> tuple[str, dict[str, Any]]:

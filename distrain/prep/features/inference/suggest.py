@@ -156,6 +156,8 @@ def _why_left_out(facts: Facts) -> str:
         return "it has no name"
     if facts.kind == "empty":
         return "no row of the sample has a value"
+    if facts.kind == "other" and facts.stored.startswith("times"):
+        return f"it has {facts.stored}"
     if facts.kind == "other":
         return "its type holds neither numbers, texts nor times"
     if facts.kind == "list":
@@ -198,7 +200,8 @@ def _looks_like_id(facts: Facts) -> bool:
 def _is_category(facts: Facts) -> bool:
     if not facts.is_whole:
         return False
-    return facts.distinct <= FEW_NUMBERS or facts.names_an_id or facts.has_category_type
+    is_id = facts.names_an_id or facts.has_category_type or facts.is_rounded
+    return facts.distinct <= FEW_NUMBERS or is_id
 
 
 def _why_category(facts: Facts) -> str:
@@ -206,6 +209,8 @@ def _why_category(facts: Facts) -> str:
         return "texts that occur repeatedly"
     if facts.names_an_id:
         return "whole numbers with the name of an id"
+    if facts.is_rounded:
+        return "whole numbers of more than 53 bits, some of which are equal as floats"
     if facts.has_category_type:
         return "whole numbers of a categorical type"
     return "few whole numbers"

@@ -7,11 +7,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+import numpy as np
 import pyarrow as pa
 
 from distrain.errors import DataError, InputError
 from distrain.formatting import join_names
-from distrain.prep.features.bad_values import BadValues, guess
+from distrain.prep.features.bad_values import guess
 from distrain.prep.features.inference.column_facts import FEW_NUMBERS, FEW_VALUES, Facts
 from distrain.prep.features.inference.suggest import (
     DROP,
@@ -24,8 +25,9 @@ from distrain.prep.features.inference.suggest import (
     target_of_many,
     weight_of,
 )
-from distrain.prep.features.numerals import EXACT_DOUBLES, integers_of
+from distrain.prep.features.numerals import EXACT_DOUBLES
 from distrain.prep.features.table_file import SHOWN_COLUMNS
+from distrain.prep.operators.spelling import category_texts
 
 Task = Literal["binary", "regression", "multiclass"]
 
@@ -117,8 +119,9 @@ class UserChoices:
         if times.kind != "time":
             raise DataError(
                 "rows cannot be split by this column: its values are not times",
-                where={"column": self.time, "type": times.stored},
-                hint="Name a column of times or dates, or use another kind of split.",
+                where={"column": self.time, "type": times.stored, "value": times.top},
+                hint="Name a column of times, dates, or numbers that count from 1970, in one form "
+                "or also in ISO 8601; or use another kind of split.",
             )
         if times.has_gaps:
             raise DataError(
@@ -232,6 +235,15 @@ def _target(facts: Facts, task: Task | None, values: pa.Array, gaps: MissingTarg
             hint="Name another target or task. A features document turns any column into 0 and 1 "
             "by a comparison: target: {column: NAME, at_least: NUMBER}.",
         )
+    if kind == "regression" and facts.distinct > 1:
+        low, high = float(facts.numbers.min()), float(facts.numbers.max())
+        if np.float32(low) == np.float32(high):
+            raise DataError(
+                "the target's values differ only beyond the 24 bits of float32, so they would be "
+                "equal in training",
+                where={"column": facts.name, "lowest": repr(low), "highest": repr(high)},
+                hint="Subtract a constant from the column, such as its lowest value.",
+            )
     if kind == "multiclass" and facts.distinct > max(FEW_VALUES, _UNIQUE * facts.num_values):
         raise DataError(
             "nearly every row has a class of its own, so no class can be learnt",
@@ -253,18 +265,14 @@ def _target(facts: Facts, task: Task | None, values: pa.Array, gaps: MissingTarg
 def _values_of(facts: Facts, values: pa.Array) -> Iterable[Any]:
     """Return a target's values without nulls: texts, or numbers.
 
-    Numbers are floats. They are integers if float64 would round them and all values can be read as
-    whole numbers.
+    Numbers are floats. They are integers if float64 would round them and all values are whole.
     """
     if facts.kind != "number":
         texts: list[str] = values.drop_null().to_pylist()
         return texts
     if abs(facts.numbers).max() > EXACT_DOUBLES:
-        with suppress(BadValues):  # of texts that mean a missing value
-            is_whole = pa.types.is_integer(values.type)
-            whole = values if is_whole else integers_of(values)
-            integers: list[int] = whole.drop_null().to_pylist()
-            return integers
+        with suppress(ValueError):  # of texts that mean a missing value
+            return {int(text) for text in category_texts(values.drop_null().unique()).to_pylist()}
     numbers: Iterable[Any] = facts.numbers
     return numbers
 
