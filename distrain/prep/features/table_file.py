@@ -115,10 +115,9 @@ class TableFile:
         )
         if features.is_built_in:
             hint = (
-                "Correct the file, or leave it out. Without --config, `distrain prep` expects "
-                "Criteo's columns, or those of the workflow. Describe the columns of another table "
-                "with --config, as docs/any-table.md shows. A table that already holds ids and "
-                "finite numbers needs only a schema."
+                "Correct the file, or leave it out. Other columns than Criteo's, or the workflow's, "
+                "need --config (docs/any-table.md). A table of ids and finite numbers needs only a "
+                "schema."
             )
         if self.kind == "csv" and len(self.types) == 1 and len(features.inputs) > 1:
             hint = (
