@@ -50,7 +50,7 @@ warning: model_fn is defined only in this process: its run can be evaluated from
 distrain.Run(run_dir, model_fn=...). The commands evaluate, predict and export cannot make its
 model; for these, move model_fn to a module of a package that DISTRAIN_MODEL_PACKAGES names"""
 
-_OF_COLUMNS = ("target", "task", "valid", "time", "weight")
+_OF_COLUMNS = ("target", "task", "valid", "test", "time", "weight")
 _OF_TABLES = (*_OF_COLUMNS, "features", "model", "max_bad")
 _UNUSED = {
     "resume": (
@@ -351,6 +351,7 @@ def fit(
     target: str | Sequence[str] | None = None,
     task: "Task | None" = None,
     valid: Any = None,
+    test: Any = None,
     time: str | None = None,
     weight: str | Literal[False] | None = None,
     model: Mapping[str, Any] | str | None = None,
@@ -388,7 +389,10 @@ def fit(
             the latest; a number of last rows; a section `split` of a features document, such as
             `{"by": "hash", "column": "user", "share": 0.1}`; another table; `False` for none.
             `None` uses about a tenth, the latest rows if there are times.
-        time: A time column that orders the table: the latest rows are used for validation.
+        test: The table's test rows, in the forms of `valid`; `None` for none. They are used for a
+            final evaluation, `Run.summary.test`, and nothing else.
+        time: A time column that orders the table: the latest rows are for testing, if `test` is a
+            share, and those before them for validation.
         weight: The column of row weights; `None` to look for one by its name, `False` for none.
         model: The name of a model, or the section `model` of a job spec; `None` chooses a model
             that suits the table.
@@ -439,6 +443,7 @@ def fit(
     words = tuple(f"{path}={json.dumps(value, default=_plain)}" for path, value in fields.items())
     reporter = progress or default_progress()
     arguments = {"target": target, "task": task, "valid": valid, "time": time, "weight": weight}
+    arguments["test"] = test
     given = arguments | {"features": features, "model": model, "max_bad": max_bad, "data": data}
     given |= {"run_dir": run_dir, "overwrite": overwrite or None, "options": options or None}
     is_table = target is not None or features is not None
@@ -543,11 +548,12 @@ def _table_job(
     is_share = isinstance(max_bad, int | float) and not isinstance(max_bad, bool)
     if max_bad is not None and not (is_share and 0 <= max_bad <= 1):
         raise SpecError(f"max_bad is {max_bad!r}, not a share from 0 to 1", hint="Such as 0.05.")
-    decided, valid_rows = make_user_choices(**arguments)
+    decided, valid_rows, test_rows = make_user_choices(**arguments)
     wanted = TableRequest(
         rows,
         choices=decided,
         valid_rows=valid_rows,
+        test_rows=test_rows,
         features=features,
         max_bad=max_bad,
         **request,

@@ -13,7 +13,7 @@ from distrain.errors import (
     Terminated,
     on_sigterm,
 )
-from distrain.formatting import is_uninformative, useless_targets
+from distrain.formatting import is_uninformative, main_metrics, useless_targets
 from distrain.jobs.job_view import JobView, Record
 from distrain.jobs.reasons import LEFT_OFF
 from distrain.jobs.run_paths import RunPaths, new_job_id
@@ -30,6 +30,7 @@ from distrain.launch.job_checks import JobChecks
 from distrain.launch.job_handle import JobHandle, raise_for_state
 from distrain.launch.reporting import Progress
 from distrain.launch.resuming import find_run, how_to_resume
+from distrain.prep.report_file import read_report
 from distrain.runs.attempts import read_records
 from distrain.runs.finish_run import finish_run
 from distrain.runs.history import History
@@ -40,6 +41,7 @@ from distrain.runs.sinks.base import RunFacts, Sink
 from distrain.runs.sinks.choosing import open_sinks
 from distrain.runs.sinks.feed import Feeds
 from distrain.runs.summary import Summary, summarise
+from distrain.runs.validation import write_json
 from distrain.storage.outputs import atomic_file
 from distrain.workers.local import begin_imports, dashboard_link
 from distrain.workers.open_cluster import ClusterRequest, open_cluster
@@ -186,7 +188,12 @@ def train(
         )
         if view.reason and has_succeeded(folder.paths):
             folder.restore_spec()
+        if view.reason is None and summary.model is not None:
+            summary = _tested(run.spec, folder.paths, summary)
     on_summary(summary)
+    if summary.test is not None:
+        scores = "; ".join(" ".join(words) for words in main_metrics(summary.test["targets"]))
+        progress.say(f"evaluated on {summary.test['rows']:,} test rows: {scores}")
     if view.reason is None and view.checkpoints.outcome:
         progress.say(f"warning: checkpoints: {view.checkpoints.outcome}; see the notices above")
     # The loss of retrieval compares items; it is not a log loss.
@@ -204,6 +211,25 @@ def train(
         )
     logs = folder.paths.logs
     raise_for_state(view, logs if logs.is_dir() else None, _how_to_resume(run, view))
+    return summary
+
+
+def _tested(spec: JobSpec, paths: RunPaths, summary: "Summary") -> "Summary":
+    """Return the summary with the evaluation of the test rows, and write it, if there are any.
+
+    `distrain prep` wrote them beside the training rows. Raises the errors of `evaluate_rows`.
+    """
+    prepared = Path(spec.data.train[0]).parent
+    report = read_report(prepared)
+    if not isinstance(report, dict) or "test" not in report.get("rows", {}):
+        return summary
+    from distrain.predict.in_memory import evaluate_rows  # late: it loads torch
+    from distrain.predict.raw_rows import RawOptions
+
+    found = evaluate_rows(paths.model, str(prepared / "test"), raw=RawOptions(False))
+    targets = {name: dict(metrics) for name, metrics in found.targets.items()}
+    summary = replace(summary, test={"rows": found.rows, "targets": targets})
+    write_json(paths.place_of(paths.summary), summary.to_json())
     return summary
 
 

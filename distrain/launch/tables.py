@@ -59,6 +59,7 @@ class TableRequest:
         choices: The parts of the features document that the caller has set; the others are
             inferred.
         valid_rows: Validation rows, in the forms of `rows`; `None` for a part of `rows`.
+        test_rows: Test rows, in the forms of `rows`; `None` for none, or for a part of `rows`.
         features: A features document, or its file; `None` to infer it.
         model: The name of a model or preset, or the section `model` of a job spec; `None` for a
             model that suits the table.
@@ -73,6 +74,7 @@ class TableRequest:
     place: Path
     choices: UserChoices = UserChoices()  # noqa: RUF009
     valid_rows: Any = None
+    test_rows: Any = None
     features: Mapping[str, Any] | str | Path | None = None
     model: Mapping[str, Any] | str | None = None
     scheduler: Any = None
@@ -105,13 +107,14 @@ def make_user_choices(
     valid: Any = None,
     time: str | None = None,
     weight: str | Literal[False] | None = None,
-) -> tuple[UserChoices, Any]:
-    """Return the user's choices for the features document, and the validation rows if given.
+    test: Any = None,
+) -> tuple[UserChoices, Any, Any]:
+    """Return the user's choices for the features document, and the validation and test rows.
 
-    The validation rows are `valid` if it is a table, and `None` if it only says how to split the
-    rows. Arguments are those of `distrain.fit`. Raises `InputError` if `target` is an empty list,
-    or if a name of a column is neither text nor a number; whether the columns exist is checked
-    later.
+    These rows are `valid` and `test` if they are tables, and `None` if they only say how to split
+    the rows. Arguments are those of `distrain.fit`. Raises `InputError` if `target` is an empty
+    list, or if a name of a column is neither text nor a number; whether the columns exist is
+    checked later.
     """
     names = target if isinstance(target, list | tuple) else [] if target is None else [target]
     if target is not None and not names:
@@ -120,14 +123,22 @@ def make_user_choices(
     time = None if time is None else _column_name("time", time)
     if weight is not None and weight is not False:
         weight = _column_name("weight", weight)
-    if isinstance(valid, np.bool_):
-        valid = bool(valid)
-    elif isinstance(valid, Real) and not isinstance(valid, bool):
-        valid = int(valid) if isinstance(valid, Integral) else float(valid)
-    is_split = isinstance(valid, Mapping) and isinstance(valid.get("by"), str)
-    if valid is None or is_split or isinstance(valid, bool | int | float):
-        return UserChoices(targets, task, valid, time, weight), None
-    return UserChoices(targets, task, False, time, weight), valid
+    (valid, valid_rows), (test, test_rows) = map(_split_or_rows, (valid, test))
+    valid = False if valid_rows is not None else valid
+    choices = UserChoices(targets, task, valid, time, weight, None if test is False else test)
+    return choices, valid_rows, test_rows
+
+
+def _split_or_rows(given: Any) -> tuple[Any, Any]:
+    """Return how to split a table, or the rows that are given instead; the other is `None`."""
+    if isinstance(given, np.bool_):
+        given = bool(given)
+    elif isinstance(given, Real) and not isinstance(given, bool):
+        given = int(given) if isinstance(given, Integral) else float(given)
+    is_split = isinstance(given, Mapping) and isinstance(given.get("by"), str)
+    if given is None or is_split or isinstance(given, bool | int | float):
+        return given, None
+    return None, given
 
 
 def _column_name(role: str, name: Any) -> str:
@@ -195,14 +206,18 @@ def job_of_table(
         check_kind(kind)
     _check_overrides(request)  # before the rows are prepared, which takes time
     files = _files(request.rows, place)
-    valid = [] if request.valid_rows is None else _files(request.valid_rows, place)
+    valid, test = (
+        [] if rows is None else _files(rows, place)
+        for rows in (request.valid_rows, request.test_rows)
+    )
     config, text, decisions = _features(request, files, say)
-    data = place / f"data-{_key([*files, *valid], config, text, request.max_bad)}"
-    inputs, valid_inputs = (tuple(file.path for file in one) for one in (files, valid))
+    data = place / f"data-{_key((files, valid, test), config, text, request.max_bad)}"
+    inputs, valid_inputs, tested = (tuple(f.path for f in one) for one in (files, valid, test))
     wanted = PrepRequest(
         inputs,
         data,
         valid=valid_inputs,
+        test=tested,
         features=config,
         skip_bad_lines=request.max_bad is not None,
         max_bad=request.max_bad or 0.0,
@@ -313,17 +328,20 @@ def _features(
 
 
 def _key(
-    files: Sequence[InputFile], config: FeatureConfig, text: str, max_bad: float | None
+    inputs: Sequence[Sequence[InputFile]], config: FeatureConfig, text: str, max_bad: float | None
 ) -> str:
     """Return a name for the prepared rows: a hash of all that determines them.
 
     These are the versions of the input files and side tables, the features document, the share of
     bad lines that may be dropped (`None`: none are), and this build of distrain.
     """
-    paths = [file.path for file in files] + [join.file for join in config.document.joins]
+    paths = [file.path for files in inputs for file in files] + [
+        join.file for join in config.document.joins
+    ]
     # A file without a version may have other rows each time, so its rows are not reused.
     versions = [file_identity(path) or uuid.uuid4().hex for path in paths]
-    content = "\n".join([build(), text, str(max_bad), *versions])
+    counts = str([len(files) for files in inputs])
+    content = "\n".join([build(), text, str(max_bad), counts, *versions])
     return hashlib.sha256(content.encode()).hexdigest()[:20]
 
 

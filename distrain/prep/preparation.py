@@ -2,6 +2,7 @@
 
     OUT/train/part-00000.parquet ..   label, I1..I13 (float32), C1..C26 (int32 ids)
     OUT/valid/part-00000.parquet ..   validation rows, prepared with the training rows' statistics
+    OUT/test/part-00000.parquet ..    test rows, if any, prepared like validation rows
     OUT/schema.pbtxt, schema.json     the meaning of the columns
     OUT/workflow/                     the fitted workflow, to prepare more data in the same way
     OUT/prep.json                     counts of rows and lines that were read, dropped and written
@@ -29,7 +30,7 @@ from distrain.jobs.spec.paths import absolute
 from distrain.prep.column_group import INTEGERS, LISTS_OF, NUMBERS, TEXTS
 from distrain.prep.counting.vocabularies import VocabularyReport
 from distrain.prep.features.config import FEATURES_FILE, FeatureConfig
-from distrain.prep.features.document import RandomSplit
+from distrain.prep.features.document import FeatureDocument, RandomSplit
 from distrain.prep.fitting import fit_as_asked
 from distrain.prep.histories.making import check_log, make_histories
 from distrain.prep.lookups.index import forget_run, make_lookups
@@ -94,10 +95,12 @@ def prepare(
     request = with_features(request)
     files = list_inputs(request.inputs, retry_s=RETRY_S)
     valid_files = list_inputs(request.valid, retry_s=RETRY_S) if request.valid else []
+    test_files = list_inputs(request.test, retry_s=RETRY_S) if request.test else []
     refuse_files(files, valid_files)
+    refuse_files([*files, *valid_files], test_files)
     log_files = list_inputs(request.log, retry_s=RETRY_S) if request.log else []
     joins = request.features.document.joins if request.features is not None else ()
-    read = [file.path for file in (*files, *valid_files, *log_files)]
+    read = [file.path for file in (*files, *valid_files, *test_files, *log_files)]
     check_inputs_outside(request.out, [*read, *(join.file for join in joins)])
     refuse_files(log_files, [*files, *valid_files])
     workflow = _workflow(request)
@@ -120,7 +123,7 @@ def prepare(
         runner, report = TaskRunner(client), on_progress or (lambda _: None)
         run = _Run(request, features, workflow, folder, staging, runner, memory, report)
         try:
-            result = run.do(files, valid_files, log_files)
+            result = run.do(files, valid_files, test_files, log_files)
         finally:
             # Workers may have mapped files of the staging folder. If the cluster is gone, an
             # earlier error is already being raised, and dead workers hold no files.
@@ -186,14 +189,17 @@ class _Run:
         self,
         files: Sequence[InputFile],
         valid_files: Sequence[InputFile],
+        test_files: Sequence[InputFile],
         log_files: Sequence[InputFile],
     ) -> PrepResult:
         started = time.perf_counter()
         kept = self._features.kept  # raises before any row is read
         with self._timed("read"):
-            read = self._read([*log_files, *files, *valid_files])
+            read = self._read([*log_files, *files, *valid_files, *test_files])
         read, before = read.without({file.path for file in log_files})
-        train_parts, valid_parts = self._split(read, {file.path for file in valid_files})
+        read, test_parts = read.without({file.path for file in test_files})
+        train_parts, valid_parts, selected = self._split(read, {f.path for f in valid_files})
+        test_parts += selected
         known = self._workflow.record.get(RAW_FILES, {}).get("train", {})
         again = [file.path for file in files if absolute(file.path) in known]
         with self._timed("fit"):
@@ -201,7 +207,7 @@ class _Run:
         cardinalities = {name: report.cardinality for name, report in reports.items()}
         sizes = {report.name: report.cardinality for report in reports.values()}
         with self._timed("write"):
-            train, valid = self._write(sizes, before, train_parts, valid_parts)
+            train, valid, test = self._write(sizes, before, train_parts, valid_parts, test_parts)
         self._refuse_no_ones(train)
         self._save_record(files, valid_files)
         self._save_schema(cardinalities)
@@ -219,6 +225,7 @@ class _Run:
             tuple(again) if self._request.update else (),
             read.unlabelled,
             kept,
+            test=test,
         )
         warnings = warnings_of(result, is_fitted_anew=self._request.saved_workflow is None)
         result = replace(result, warnings=tuple(warnings))
@@ -243,29 +250,34 @@ class _Run:
         self._category_types, self._form = read.category_types, read.form
         return read
 
-    def _split(self, read: ReadInputs, valid_paths: set[str]) -> tuple[list[Part], list[Part]]:
-        request = self._request
-        rows = sum(part.num_rows for part in read.parts)
-        if read.valid_parts:
-            return list(read.parts), list(read.valid_parts)
-        split = self._features.document.split
-        if isinstance(split, RandomSplit):
-            train, valid = drawn_parts(read.parts, split.share)
-        elif valid_paths:
-            train = [part for part in read.parts if part.source not in valid_paths]
-            valid = [part for part in read.parts if part.source in valid_paths]
-        else:
-            num_valid = request.valid_rows or 0
-            if request.valid_fraction is not None:
-                num_valid = max(1, round(rows * request.valid_fraction))
-            train, valid = split_parts(read.parts, rows - num_valid)
+    def _split(
+        self, read: ReadInputs, valid_paths: set[str]
+    ) -> tuple[list[Part], list[Part], list[Part]]:
+        """Return the parts for training, validation and testing."""
+        request, document = self._request, self._features.document
+        read, valid = read.without(valid_paths)
+        last = FeatureDocument.last_of(document.test)
+        train, test = _last_parts(read.parts, last.get("valid_rows"), last.get("valid_fraction"))
+        test += read.test_parts
+        rows = sum(part.num_rows for part in train)
+        if isinstance(document.split, RandomSplit):
+            train, valid = drawn_parts(train, document.split.share)
+        elif not valid_paths:
+            train, valid = _last_parts(train, request.valid_rows, request.valid_fraction)
+        valid += read.valid_parts
+        if document.test is not None and not test:
+            raise DataError(
+                f"no test rows are left of {rows:,}",
+                where={"test": document.test.by},
+                hint="Correct `test` of the features document.",
+            )
         if not train:
             raise DataError(
                 f"no training rows are left of {rows:,}",
                 where={"--valid-rows": f"{request.valid_rows:,}"} if request.valid_rows else {},
                 hint="Use fewer validation rows, or check the lines that --bad-lines skip dropped.",
             )
-        return train, valid
+        return train, valid, test
 
     def _fit(self, parts: Sequence[Part]) -> dict[str, VocabularyReport]:
         if self._request.features is not None:  # saved for later rows, which are not split
@@ -288,7 +300,8 @@ class _Run:
         before: Sequence[Part],
         train: Sequence[Part],
         valid: Sequence[Part],
-    ) -> tuple[SplitReport, SplitReport | None]:
+        test: Sequence[Part],
+    ) -> tuple[SplitReport, SplitReport | None, SplitReport | None]:
         workflow = f"{self._folder}/workflow"
         categories = f"{workflow}/{CATEGORIES}"
         lookups = make_lookups(categories, sizes, self._runner, self._staging, self._memory)
@@ -296,7 +309,7 @@ class _Run:
         settings = (request.row_group_rows, self._features)
         histories = make_histories(
             self._workflow.history,
-            (before, train, valid),
+            (before, train, [*valid, *test]),
             (workflow, lookups),
             (self._runner, self._memory, self._staging),
             request.block_bytes,
@@ -304,7 +317,7 @@ class _Run:
         )
         tasks = []
         is_fit = request.saved_workflow is None
-        for split, parts in (("train", train), ("valid", valid)):
+        for split, parts in (("train", train), ("valid", valid), ("test", test)):
             if parts:
                 open_folder(f"{self._folder}/{split}").make()
             for number, part in enumerate(parts):
@@ -321,8 +334,10 @@ class _Run:
             lengths = [part.list_lengths[column] for part in written]
             least, greatest = min(low for low, _ in lengths), max(high for _, high in lengths)
             self._list_lengths[column] = (least, greatest)
-        valid_report = split_report(written[len(train) :]) if valid else None
-        return split_report(written[: len(train)]), valid_report
+        end = len(train) + len(valid)
+        valid_report = split_report(written[len(train) : end]) if valid else None
+        test_report = split_report(written[end:]) if test else None
+        return split_report(written[: len(train)]), valid_report, test_report
 
     def _refuse_no_ones(self, train: SplitReport) -> None:
         if self._request.saved_workflow is None and train.num_ones == 0:
@@ -358,6 +373,15 @@ class _Run:
             schema = schema.with_columns(document.target.schema_of(LABEL), *document.beside)
         for name in ("schema.pbtxt", "schema.json"):
             schema.save(f"{self._folder}/{name}")
+
+
+def _last_parts(
+    parts: Sequence[Part], num_last: int | None, share: float | None
+) -> tuple[list[Part], list[Part]]:
+    """Return the parts of the first rows, and of the last ones: a number, a `share`, or none."""
+    rows = sum(part.num_rows for part in parts)
+    last = num_last or 0 if share is None else max(1, round(rows * share))
+    return split_parts(parts, rows - last)
 
 
 def _no_rows(files: Sequence[InputFile], read: ReadInputs) -> DataError:

@@ -57,16 +57,19 @@ class ReadInputs:
     valid_parts: tuple[Part, ...] = ()
     unlabelled: int = 0  # number of rows dropped because their target is missing
     form: str = "table"  # the form of the first file, as from `form_of`
+    test_parts: tuple[Part, ...] = ()  # the test rows, if the document selects them by values
 
     @property
     def all_parts(self) -> tuple[Part, ...]:
-        return (*self.parts, *self.valid_parts)
+        return (*self.parts, *self.valid_parts, *self.test_parts)
 
     def without(self, paths: Collection[str]) -> tuple[ReadInputs, list[Part]]:
         """Return the inputs without the files `paths`, and the parts of the files `paths`."""
-        parts = tuple(part for part in self.parts if part.source not in paths)
-        valid = tuple(part for part in self.valid_parts if part.source not in paths)
-        rest = replace(self, parts=parts, valid_parts=valid)
+        parts, valid, test = (
+            tuple(part for part in side if part.source not in paths)
+            for side in (self.parts, self.valid_parts, self.test_parts)
+        )
+        rest = replace(self, parts=parts, valid_parts=valid, test_parts=test)
         return rest, [part for part in self.all_parts if part.source in paths]
 
     @property
@@ -93,7 +96,8 @@ def with_features(request: PrepRequest) -> PrepRequest:
     )
     last = features.document.last_rows
     if last:
-        features = features.without_split()
+        document = features.document.model_copy(update={"split": None})
+        features = replace(features, document=document)
     return replace(request, features=features, **last)
 
 
@@ -268,16 +272,18 @@ def _joined(
 ) -> ReadInputs:
     parts: list[Part] = []
     valid: list[Part] = []
+    test: list[Part] = []
     unlabelled = 0
     for ranges in staged:
         rows = 0
         for one in ranges:
             parts += [replace(part, rows_before=rows) for part in one.parts]
             valid += [replace(part, rows_before=rows) for part in one.valid_parts]
+            test += [replace(part, rows_before=rows) for part in one.test_parts]
             rows += _num_rows(one.all_parts) + one.num_left_out
             unlabelled += one.unlabelled
     tally, form = _tally(files, staged), form_of(files[0])
-    return ReadInputs(tuple(parts), tally, types, tuple(valid), unlabelled, form)
+    return ReadInputs(tuple(parts), tally, types, tuple(valid), unlabelled, form, tuple(test))
 
 
 def _tally(files: Sequence[TableFile], staged: Sequence[Sequence[Staged]]) -> BadLineTally:

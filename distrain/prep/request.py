@@ -39,6 +39,7 @@ class PrepRequest:
     # a prefix in an object store
     out: Path | str
     valid: tuple[str, ...] = ()  # like `inputs`, for validation; nothing is fitted on these rows
+    test: tuple[str, ...] = ()  # like `inputs`, for a final evaluation only
     # alternatively, use this share of the rows, the last ones, for validation
     valid_fraction: float | None = None
     valid_rows: int | None = None  # alternatively, use this number of last rows for validation
@@ -78,6 +79,7 @@ class PrepRequest:
         object.__setattr__(self, "valid", tuple(map(str, self.valid)))
         if self.log is not None:
             object.__setattr__(self, "log", tuple(map(str, self.log)))
+        object.__setattr__(self, "test", tuple(map(str, self.test)))
         for name in ("out", "saved_workflow", "staging"):
             place = getattr(self, name)
             if place is not None:
@@ -102,6 +104,9 @@ class PrepRequest:
             "update needs a saved workflow": self.update and self.saved_workflow is None,
             "unlabeled rows need a saved workflow, and cannot update it": self.unlabeled
             and (self.saved_workflow is None or self.update),
+            "test rows are named, and the features document selects them": bool(self.test)
+            and self.features is not None
+            and self.features.document.test is not None,
             "name a workflow or features, not both": self.workflow is not None
             and self.features is not None,
             "the features document has a split: leave out valid, valid_fraction and valid_rows": (
@@ -164,15 +169,16 @@ class PrepResult:
     # the input's columns that rows keep, by their names in the output
     kept: dict[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()  # see `warnings_of`
+    test: SplitReport | None = None  # `out/test`, or `None` without test rows
 
     @property
     def num_rows(self) -> int:
         """The number of rows written, for training and validation."""
-        return self.train.num_rows + (self.valid.num_rows if self.valid else 0)
+        return sum(side.num_rows for side in (self.train, self.valid, self.test) if side)
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of `prep.json`."""
-        splits = {"train": self.train, "valid": self.valid}
+        splits = {"train": self.train, "valid": self.valid, "test": self.test}
         written = {name: split for name, split in splits.items() if split}
         learnt = {} if self.new_ids is None else {"new_ids": self.new_ids}
         return {

@@ -93,10 +93,13 @@ class Summary:
     # user-defined metrics (`evaluate.metrics`) of the scored rows, and `recall_at_10` of retrieval,
     # by name; absent if there are none
     own: Mapping[str, float | None] | None = None
+    # the final evaluation on test rows: their number `rows`, and by target the metrics (`targets`);
+    # absent without test rows
+    test: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
         values = asdict(self)
-        for name in ("targets", "progressive", "own"):
+        for name in ("targets", "progressive", "own", "test"):
             if values[name] is None:
                 del values[name]
         return values

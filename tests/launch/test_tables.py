@@ -649,7 +649,7 @@ def test_columns_may_be_named_by_numbers_of_numpy(table, tmp_path):
         numbered.columns.to_numpy()[table.columns.get_loc(name)]
         for name in ("bought", "at", "weight")
     )
-    asked, _ = make_user_choices(target, time=time, weight=weight)
+    asked, *_ = make_user_choices(target, time=time, weight=weight)
     job = job_of_table(TableRequest(numbered, tmp_path / "kept", asked), print)
     document = FeatureConfig.parse(yaml.safe_load(job.features)).document
     assert (document.target.column, document.weight) == (str(target), str(weight))
@@ -793,3 +793,36 @@ def test_what_cannot_be_is_refused_before_a_run_begins(table, tmp_path, wording,
         distrain.fit(rows, **arguments, run_dir=tmp_path / "run")
     wording(refused.value)
     assert not [*tmp_path.rglob("run"), *tmp_path.glob(".prepared/data-*/train")]
+
+
+@pytest.mark.parametrize(
+    "splits",
+    [
+        {"test": 0.2},
+        {"test": 0.2, "valid": 0.1},
+        {"test": 100, "valid": 50},
+        {"test": 0.2, "valid": 0.1, "time": "at"},
+        {by: {"by": "hash", "column": "user", "share": 0.3} for by in ("test", "valid")},
+        {"test": {"by": "column", "column": "stars", "equals": 5}, "valid": "rows"},
+        {"test": "rows", "valid": 0.1},
+        {"test": "rows"},
+    ],
+    ids=str,
+)
+def test_test_rows_are_only_for_a_final_evaluation(table, tmp_path, splits):
+    table = table.assign(user=np.random.default_rng(1).integers(0, 60, ROWS), row=range(ROWS))
+    more = table[:90].assign(row=range(ROWS, ROWS + 90))
+    given = {name: more if value == "rows" else value for name, value in splits.items()}
+    run = distrain.fit(
+        table.drop(columns="weight"), target="bought", model="mlp", run_dir=tmp_path / "run",
+        overrides=FEW, curves=False, **given,
+    )  # fmt: skip
+    job = yaml.safe_load((tmp_path / "run" / "job.yaml").read_text())
+    data = Path(job["data"]["train"] if isinstance(job["data"]["train"], str)
+                else job["data"]["train"][0]).parent  # fmt: skip
+    rows = json.loads((data / "prep.json").read_text())["rows"]
+    assert sum(rows[side] for side in ("train", "valid", "test")) == rows["in"]
+    assert rows["in"] == ROWS + 90 * [*splits.values()].count("rows")
+    assert run.summary.test["rows"] == rows["test"]
+    assert min(rows["test"], rows["valid"]) > 30
+    assert distrain.load(tmp_path / "run").summary.test["targets"]["bought"]["auc"] is not None

@@ -27,6 +27,10 @@ from distrain.predict.serving.program import column_program
 from distrain.predict.serving.raw_graph import RawInput
 from distrain.predict.serving.score import Scorer
 from distrain.prep import FeatureConfig, PrepRequest, prepare
+from distrain.prep.features.bad_values import BadValues
+from distrain.prep.features.values import staged_values
+from distrain.prep.raw_values import UnusableValue
+from distrain.prep.steps import Values, limits
 from distrain.prep.transforming import raw_tables
 
 pytestmark = pytest.mark.usefixtures("undrawn", "cluster_here")
@@ -282,3 +286,14 @@ def test_a_number_is_a_list_of_one_where_texts_are_split(client: Client, tmp_pat
     reader = _Column(column, {"null_values": [], "decimal_point": "."}, learnt)
     found, lengths = reader._flat([7, "7|8", None, 2.0], "table")
     assert (found, lengths) == (["7", "7", "8", "2"], [1, 2, 0, 1])
+
+
+def test_infinity_is_refused_by_preparations_and_exports_before_a_logarithm() -> None:
+    logged = {"kind": "continuous", "fill": 0, "log": True}
+    spec = FeatureConfig.parse({"target": "y", "columns": {"a": logged}}).document.columns["a"]
+    column, _ = column_program("a", spec.operators, spec, lists=False, holds_text=False)
+    with pytest.raises(BadValues):
+        staged_values(pa.array([1.0, np.inf]), spec, None)
+    with pytest.raises(UnusableValue) as refused:
+        limits(Values(np.array([1.0, np.inf])), column["steps"][0], None)
+    assert refused.value.place == 1

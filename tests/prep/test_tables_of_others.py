@@ -289,7 +289,7 @@ def test_folders_with_leading_zeros_stay_apart_and_an_odd_folder_is_named(
 def test_what_the_sample_lacks_is_a_warning_or_a_missing_value(
     prepared: Prepared, frame: pd.DataFrame, tmp_path: Path, suffix: str
 ) -> None:
-    frame["late"] = np.where(frame.index < ROWS - 20, None, "v")
+    frame["late"] = pd.Series("v", frame.index).where(frame.index >= ROWS - 20, None)
     frame["spelt"] = frame.x.astype(str)
     frame.loc[ROWS - 5, "spelt"] = "NA"
     frame.loc[3, "city"] = "none"

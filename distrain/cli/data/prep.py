@@ -45,6 +45,12 @@ _NOT_WITH_CONFIG = "{}; with --config, set it in the document"
     "--valid", multiple=True, help="File, folder or glob with validation rows; may be repeated."
 )
 @click.option(
+    "--test",
+    multiple=True,
+    help="File, folder or glob with rows for a final evaluation, used for nothing else; may be "
+    "repeated.",
+)
+@click.option(
     "--config",
     "features",
     type=PATH,
@@ -185,7 +191,7 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
         raise click.UsageError(text, ctx=context)
     request = with_features(_request(inputs, options))
     # Starting workers takes seconds; a mistyped path should not.
-    files = list_inputs([*request.inputs, *request.valid, *(request.log or ())])
+    files = list_inputs([*request.inputs, *request.valid, *request.test, *(request.log or ())])
     if request.features is not None:
         check_tables(files, request.features)
     check_output(request.out, request.overwrite)
@@ -220,7 +226,16 @@ def _contradiction(context: click.Context) -> str:
 
 
 _AS_GIVEN = (
-    *("valid", "valid_fraction", "valid_rows", "saved_workflow", "update", "unlabeled", "keep"),
+    *(
+        "valid",
+        "test",
+        "valid_fraction",
+        "valid_rows",
+        "saved_workflow",
+        "update",
+        "unlabeled",
+        "keep",
+    ),
     *("max_bad", "row_group_rows", "embedding_dim", "overwrite", "staging"),
 )
 """Options that are passed unchanged to the field of `PrepRequest` with the same name."""

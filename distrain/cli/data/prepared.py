@@ -13,11 +13,12 @@ def print_prepared(result: "PrepResult") -> None:
     """Print a summary of the prepared rows, and warnings."""
     seconds = result.seconds["total"]
     rows = "rows" if result.train.num_ones is None else "training rows"  # `None`: unlabelled
-    lines = {rows: f"{result.train.num_rows:,} in {counted(result.train.num_files, 'file')}"}
-    if result.valid:
-        lines["validation rows"] = (
-            f"{result.valid.num_rows:,} in {counted(result.valid.num_files, 'file')}"
-        )
+    sides = {rows: result.train, "validation rows": result.valid, "test rows": result.test}
+    lines = {
+        name: f"{side.num_rows:,} in {counted(side.num_files, 'file')}"
+        for name, side in sides.items()
+        if side
+    }
     lines |= left_out_of(result)
     lines["ids in all columns"] = f"{sum(result.cardinalities.values()):,}"
     if result.new_ids is not None:

@@ -52,6 +52,13 @@ if TYPE_CHECKING:
     "column of times.",
 )
 @click.option(
+    "--test",
+    multiple=True,
+    metavar="SHARE|ROWS|SPLIT|FILE",
+    help="With --target: the rows for a final evaluation, as for --valid. They are used for "
+    "nothing else. Default: none.",
+)
+@click.option(
     "--model", help="With --target: the model, such as mlp. Default: chosen for the table."
 )
 @click.option(
@@ -223,7 +230,7 @@ def command(
     print_outcome(root, lambda on_summary: train(run, progress, on_summary))
 
 
-_OF_COLUMNS = ("target", "task", "valid", "time", "weight")
+_OF_COLUMNS = ("target", "task", "valid", "test", "time", "weight")
 _NOT_RESUMED = (*_OF_COLUMNS, "model", "features", "bad_lines", "max_bad", "run_dir", "overwrite")
 """Options that `--resume` would ignore, because the run has them already."""
 
@@ -291,7 +298,7 @@ def _table_job(
     features, valid = options["features"], _valid_of(options["valid"])
     target = options["target"] or None  # with a features document, none is given
     columns = (target, options["task"], valid, options["time"], options["weight"])
-    choices, valid_rows = make_user_choices(*columns)
+    choices, valid_rows, test_rows = make_user_choices(*columns, _valid_of(options["test"]))
     model = options["model"]
     max_bad = options["max_bad"] if options["bad_lines"] == "skip" else None
     request = TableRequest(
@@ -299,6 +306,7 @@ def _table_job(
         place,
         choices,
         valid_rows,
+        test_rows,
         features,
         model,
         scheduler,
@@ -315,7 +323,7 @@ def _table_job(
 
 
 def _valid_of(words: tuple[str, ...]) -> Any:
-    """Convert the values of `--valid` to the argument `valid` of `distrain.fit`.
+    """Convert the values of `--valid` or `--test` to that argument of `distrain.fit`.
 
     No value gives `None`, `none` gives False, a number or a mapping gives itself, `10%` gives 0.1,
     and anything else the names of files.

@@ -205,8 +205,10 @@ class FeatureConfig:
         return replace(self, document=self.document.model_copy(update={"partitions": partitions}))
 
     def without_split(self) -> FeatureConfig:
-        """Return the configuration without a split of the rows."""
-        return replace(self, document=self.document.model_copy(update={"split": None}))
+        """Return the configuration without a split of the rows, and without test rows."""
+        return replace(
+            self, document=self.document.model_copy(update={"split": None, "test": None})
+        )
 
     @staticmethod
     def json_schema() -> dict[str, Any]:

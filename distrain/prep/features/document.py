@@ -237,6 +237,11 @@ class FeatureDocument(Section):
         None,
         description="Selects the validation rows; null: none, or those that the command selects.",
     )
+    test: Annotated[Split, Field(discriminator="by")] | None = Field(
+        None,
+        description="Selects the test rows, before `split` selects from the others. They are only "
+        "for a final evaluation; null: none.",
+    )
     format: FormatSpec = FormatSpec()
     joins: tuple[JoinSpec, ...] = Field(
         (),
@@ -246,8 +251,8 @@ class FeatureDocument(Section):
     partitions: dict[ColumnName, Literal["text", "integer"]] = Field(
         {},
         description="Types of the values in the names of hive folders (`day=2024-05-01/`). "
-        "By default they are integers if all folders hold integers of 32 bits, "
-        "otherwise texts.",
+        "By default they are integers if all folders hold integers of 32 bits without leading "
+        "zeros, otherwise texts.",
     )
     columns: dict[ColumnName, Column] = Field(
         min_length=1, description="The features, by their names in the output."
@@ -287,7 +292,12 @@ class FeatureDocument(Section):
     @property
     def last_rows(self) -> dict[str, Any]:
         """The field of a `PrepRequest` that splits off the last rows; empty for other splits."""
-        match self.split:
+        return self.last_of(self.split)
+
+    @staticmethod
+    def last_of(split: Split | None) -> dict[str, Any]:
+        """Return the number or share of last rows that a split selects, as in `last_rows`."""
+        match split:
             case RowsSplit(last=rows):
                 return {"valid_rows": rows}
             case FractionSplit(last=share):
@@ -297,11 +307,11 @@ class FeatureDocument(Section):
     @property
     def inputs(self) -> tuple[str, ...]:
         """The table's columns that are read, each once, without the columns of side tables."""
-        split = getattr(self.split, "column", None)
+        splits = [getattr(split, "column", None) for split in (self.test, self.split)]
         sources = [one for name, column in self.columns.items() for one in column.sources(name)]
         wanted = [target.column for target in self.targets.values()]
         wanted += [name for name in (self.weight, self.windows and self.windows.by) if name]
-        wanted += [*([split] if split else []), *sources]
+        wanted += [*filter(None, splits), *sources]
         wanted += [self.history.by, self.history.order] if self.history else []
         wanted += [name for join in self.joins for name in join.key]
         joined = {name for join in self.joins for name in join.columns}
@@ -347,6 +357,11 @@ class FeatureDocument(Section):
             mistakes.append(
                 "target.missing: unknown is only for more_targets; use drop for rows without "
                 "a label of the first target"
+            )
+        last = (RowsSplit, FractionSplit)
+        if isinstance(self.test, last) and not isinstance(self.split, (*last, type(None))):
+            mistakes.append(
+                f"test.by {self.test.by} needs split.by rows or fraction, too, not {self.split.by}"
             )
         mistakes += _crossed_joins(self.joins)
         mistakes += _unlisted(self.history, [*self.columns, *beside])

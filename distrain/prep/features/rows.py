@@ -225,15 +225,20 @@ def validation_mask(
             return np.asarray(pc.greater_equal(times, first).fill_null(False))
 
 
-def hashed_rows(values: pa.Array, share: float) -> tuple[Mask, frozenset[int]]:
-    """Return a mask of the validation rows of a split by hash, `[rows]`, and some hashes.
+def hashed_rows(
+    values: pa.Array, share: float, *, is_test: bool = False
+) -> tuple[Mask, frozenset[int]]:
+    """Return a mask of the rows that a split by hash selects, `[rows]`, and some hashes.
 
-    `share` is the share of the values, not of the rows, that is for validation. Rows with a missing
-    value are training rows. The hashes are at most `FEWEST_HASHED` different hashes of the values,
-    which show whether there are enough different values.
+    `share` is the share of the values, not of the rows. Validation rows have the lowest hashes,
+    test rows (`is_test`) the highest. Rows with a missing value are training rows. The hashes are
+    at most `FEWEST_HASHED` different hashes of the values, which show whether there are enough
+    different values.
     """
     distinct = category_texts_of(values).dictionary_encode()
     hashes = stable_buckets(distinct.dictionary, _HASH_PLACES)
+    if is_test:
+        hashes = _HASH_PLACES - 1 - hashes
     chosen = np.append(hashes < share * _HASH_PLACES, False)
     mask: Mask = chosen[distinct.indices.fill_null(len(hashes)).to_numpy(zero_copy_only=False)]
     return mask, frozenset(np.unique(hashes)[:FEWEST_HASHED].tolist())

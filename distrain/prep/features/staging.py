@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any, NamedTuple, NoReturn
 
@@ -24,7 +24,13 @@ from distrain.prep.bad_lines import NO_LABEL, BadLine, BadLineTally, num_lines, 
 from distrain.prep.features.bad_values import BadValues, Places, converted
 from distrain.prep.features.columns import KEYS_OF_HISTORY
 from distrain.prep.features.config import FeatureConfig
-from distrain.prep.features.document import ColumnSplit, FormatSpec, HashSplit, TimeSplit
+from distrain.prep.features.document import (
+    ColumnSplit,
+    FormatSpec,
+    HashSplit,
+    RandomSplit,
+    TimeSplit,
+)
 from distrain.prep.features.joins import side_tables
 from distrain.prep.features.partitions import with_partitions
 from distrain.prep.features.rows import (
@@ -52,6 +58,7 @@ from distrain.prep.operators.buckets import HashBucket
 from distrain.prep.operators.operator import concrete
 from distrain.prep.operators.spelling import crossed
 from distrain.prep.parts import ROW_NUMBER, STAGED_SUFFIX, Part, located, slices_of, write_staged
+from distrain.prep.steps import bucket_of
 from distrain.prep.text_files.byte_ranges import (
     TextRange,
     count_lines_before,
@@ -89,6 +96,7 @@ class Staged:
     # rows in input order: training rows, or all rows if the split is not by values
     parts: tuple[Part, ...]
     valid_parts: tuple[Part, ...] = ()  # rows for validation
+    test_parts: tuple[Part, ...] = ()  # rows for testing
     num_lines: int = 0  # number of lines of text
     # the dropped lines, numbered from the range's start
     bad_lines: BadLineTally = field(default_factory=BadLineTally)
@@ -99,7 +107,7 @@ class Staged:
 
     @property
     def all_parts(self) -> tuple[Part, ...]:
-        return (*self.parts, *self.valid_parts)
+        return (*self.parts, *self.valid_parts, *self.test_parts)
 
     @property
     def num_left_out(self) -> int:
@@ -108,6 +116,7 @@ class Staged:
 
 
 _BYTES_PER_VALUE, _FEW_COLUMNS = 8, 32
+_PLACES = 1 << 40  # of hashes of rows' numbers
 _FITTED = "Correct the value, or leave the row out: a fitted workflow keeps its features document."
 """The hint of errors for rows of a fitted workflow.
 
@@ -134,22 +143,31 @@ def stage_rows(task: StagingTask) -> Staged:
         return _stage_text(task, task.rows)
     columns = task.read_columns
     most_rows = max(1, task.block_bytes // (_BYTES_PER_VALUE * max(_FEW_COLUMNS, len(columns))))
-    parts: list[Part] = []
-    valid: list[Part] = []
+    parts: list[_Parts] = []
     rows_before = unlabelled = num_ones = 0
     hashes: frozenset[int] = frozenset()
     for number, (part, table) in enumerate(slices_of(task.rows, columns, most_rows)):
         with located(part):
-            made = _usable_of(table, task)
+            made = _usable_of(table, task, (part.first_row or 0) + part.skip_rows)
         with _BlockWriter(task, number) as block:
             block.write(made, made.places + rows_before)
         rows_before += part.num_rows
-        parts += block.parts[0]
-        valid += block.parts[1]
+        parts.append(block.parts)
         unlabelled += made.unlabelled
         num_ones += made.num_ones
         hashes |= made.hashes
-    return Staged(tuple(parts), tuple(valid), 0, BadLineTally(), unlabelled, num_ones, hashes)
+    return Staged(*_joined(parts), 0, BadLineTally(), unlabelled, num_ones, hashes)
+
+
+_Parts = tuple[tuple[Part, ...], tuple[Part, ...], tuple[Part, ...]]
+"""Parts for training, validation and testing."""
+
+
+def _joined(of_blocks: Sequence[_Parts]) -> _Parts:
+    train, valid, test = (
+        tuple(chain.from_iterable(of_block[side] for of_block in of_blocks)) for side in range(3)
+    )
+    return train, valid, test
 
 
 def staged_rows(table: pa.Table, task: StagingTask) -> pa.Table:
@@ -161,7 +179,7 @@ def staged_rows(table: pa.Table, task: StagingTask) -> pa.Table:
     return _usable_of(table, task).rows
 
 
-def _usable_of(table: pa.Table, task: StagingTask) -> _Usable:
+def _usable_of(table: pa.Table, task: StagingTask, first: int = 0) -> _Usable:
     def refuse(bad_column: _BadColumn, rows: Places) -> NoReturn:
         where = {"column": bad_column.column, "row": int(rows[bad_column.bad.places[0]])}
         message = f"{bad_column.column} is {bad_column.bad.described(0)}"
@@ -172,7 +190,7 @@ def _usable_of(table: pa.Table, task: StagingTask) -> _Usable:
 
     layout = task.features.document.format
     table = without_null_texts(table, task.null_texts)
-    return _usable(TextRows(table, np.arange(table.num_rows)), task, layout, refuse)
+    return _usable(TextRows(table, np.arange(table.num_rows)), task, layout, refuse, first)
 
 
 def _stage_text(task: StagingTask, text: TextRange) -> Staged:
@@ -186,8 +204,7 @@ def _stage_text(task: StagingTask, text: TextRange) -> Staged:
         tally = BadLineTally.of(bad).shifted(text.path, before)
         return _ParsedPiece(usable, numbers, num_lines(piece), tally)
 
-    parts: list[Part] = []
-    valid: list[Part] = []
+    parts: list[_Parts] = []
     tally, lines, num_rows, unlabelled, num_ones = BadLineTally(), 0, 0, 0, 0
     hashes: frozenset[int] = frozenset()
     with closing(parsed_pieces(text, task.block_bytes, parse)) as pieces:
@@ -201,9 +218,8 @@ def _stage_text(task: StagingTask, text: TextRange) -> Staged:
                     num_ones += piece.usable.num_ones
                     hashes |= piece.usable.hashes
                     num_rows += piece.num_rows
-            parts += block.parts[0]
-            valid += block.parts[1]
-    return Staged(tuple(parts), tuple(valid), lines, tally, unlabelled, num_ones, hashes)
+            parts.append(block.parts)
+    return Staged(*_joined(parts), lines, tally, unlabelled, num_ones, hashes)
 
 
 class _Usable(NamedTuple):
@@ -211,7 +227,8 @@ class _Usable(NamedTuple):
 
     rows: pa.Table
     places: Places  # the indices of these rows among the given rows
-    mask: Mask | None  # which rows are for validation; `None` if the split is not by values
+    # the index in `_SIDES` of each row's side; `None` if no rows are split off by values
+    sides: Places | None
     unlabelled: int  # number of rows dropped because their target is missing
     hashes: frozenset[int] = frozenset()  # as in `Staged`
 
@@ -248,11 +265,11 @@ class _BlockWriter(ExitStack):
         rows = usable.rows
         if self._task.features.is_traced:
             rows = rows.append_column(ROW_NUMBER, pa.array(numbers, pa.int64()))
-        if usable.mask is None:
-            self._write("", rows)
-        else:
-            self._write("-train", rows.filter(pa.array(~usable.mask)))
-            self._write(_VALID, rows.filter(pa.array(usable.mask)))
+        if usable.sides is None:
+            self._write(_SIDES[0], rows)
+            return
+        for number, side in enumerate(_SIDES):
+            self._write(side, rows.filter(pa.array(usable.sides == number)))
 
     def _write(self, side: str, rows: pa.Table) -> None:
         if not rows.num_rows:
@@ -266,15 +283,17 @@ class _BlockWriter(ExitStack):
         return f"{self._stem}{side}{STAGED_SUFFIX}"
 
     @property
-    def parts(self) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
+    def parts(self) -> _Parts:
         of, source = self._task.rows, self._task.file.path
         groups = of.row_groups if isinstance(of, Part) else ()
-        made = {s: Part(self._path(s), groups, rows, source) for s, rows in self._rows.items()}
-        valid = (made.pop(_VALID),) if _VALID in made else ()
-        return tuple(made.values()), valid
+        train, valid, test = (
+            (Part(self._path(s), groups, self._rows[s], source),) if s in self._rows else ()
+            for s in _SIDES
+        )
+        return train, valid, test
 
 
-_VALID = "-valid"
+_SIDES = ("-train", "-valid", "-test")
 
 
 def _parsed(
@@ -311,7 +330,7 @@ def _parsed(
     if task.file.kind == "jsonl":  # in CSV, null texts have become nulls already
         rows = replace(rows, table=without_null_texts(rows.table, task.null_texts))
     no_rows = [line.line - 1 for line in rows.bad]
-    usable = _usable(rows, task, layout, leave_out)
+    usable = _usable(rows, task, layout, leave_out, text.start + lines_before)
     numbers = usable.places + np.searchsorted(no_rows, rows.lines[usable.places])
     return usable, numbers, sorted(bad, key=lambda line: line.line)
 
@@ -321,6 +340,7 @@ def _usable(
     task: StagingTask,
     layout: FormatSpec,
     leave_out: Callable[[_BadColumn, Places], None],
+    first: int,
 ) -> _Usable:
     """Return the rows that can be staged.
 
@@ -328,14 +348,15 @@ def _usable(
     unusable values of a column, `leave_out` is called with the error and with the line numbers of
     the rows not yet dropped; the error's row indices refer to these line numbers. Unless
     `leave_out` raises, the rows with these values are dropped, too. `layout` is the text format.
+    `first`, the place of the first row in the file, and the rows' numbers decide which are drawn.
     """
     targets, unlabelled = task.features.document.targets.values(), 0
     may_lack = {target.column for target in targets if target.missing == "drop"}
     table, places = rows.table, np.arange(rows.table.num_rows)
     while True:
         try:
-            staged, mask, hashes = _staged(table, task, layout)
-            return _Usable(staged, places, mask, unlabelled, hashes)
+            staged, sides, hashes = _staged(table, task, layout, first + rows.lines[places])
+            return _Usable(staged, places, sides, unlabelled, hashes)
         except _BadColumn as found:
             if found.column in may_lack and isinstance(found.bad, Unlabelled):
                 unlabelled += len(found.bad.places)
@@ -360,13 +381,14 @@ def _bad_lines(block: bytes, lines: Places, bad_column: _BadColumn) -> Iterator[
 
 
 def _staged(
-    table: pa.Table, task: StagingTask, layout: FormatSpec
-) -> tuple[pa.Table, Mask | None, frozenset[int]]:
-    """Return the columns to stage, the mask of validation rows, and hashes to check the split.
+    table: pa.Table, task: StagingTask, layout: FormatSpec, numbers: Places
+) -> tuple[pa.Table, Places | None, frozenset[int]]:
+    """Return the columns to stage, the rows' sides, and hashes to check the split.
 
-    The mask, `[rows]`, is `None` unless the document splits rows by the values of a column. For a
-    split by hash, the hashes are those from `hashed_rows`; for other splits, there are none. Raises
-    `_BadColumn` if values of a column cannot be used. `layout` is the text format.
+    The sides, `[rows]`, are `None` unless the document splits rows by the values of a column, or
+    draws test rows by the rows' `numbers`. For a split by hash, the hashes are those from
+    `hashed_rows`; for other splits, there are none. Raises `_BadColumn` if values of a column
+    cannot be used. `layout` is the text format.
     """
     document = task.features.document
     table = with_partitions(table, task.file.folders)
@@ -412,12 +434,25 @@ def _staged(
         if (windows := document.windows) is not None:
             made[windows.by] = of(windows.by, partial(window_values, windows=windows))
     held = {**task.file.category_types(task.features), **task.holds}
-    mask, hashes = None, frozenset[int]()
-    match split := document.split:
-        case HashSplit():
-            mask, hashes = of(split.column, lambda v, text: hashed_rows(v, split.share))
-        case TimeSplit() | ColumnSplit():
-            mask = of(split.column, lambda v, text: validation_mask(v, split, text))
+
+    def selected(split: Any, *, is_test: bool) -> tuple[Mask | None, frozenset[int]]:
+        match split:
+            case HashSplit(share=share):
+                hashed: tuple[Mask, frozenset[int]] = of(
+                    split.column, lambda v, text: hashed_rows(v, share, is_test=is_test)
+                )
+                return hashed
+            case TimeSplit() | ColumnSplit():
+                mask = of(split.column, lambda v, text: validation_mask(v, split, text))
+                return mask, frozenset()
+            case RandomSplit(share=share) if is_test:
+                return bucket_of(numbers, _PLACES) < share * _PLACES, frozenset()
+        return None, frozenset()
+
+    mask, hashes = selected(document.split, is_test=False)
+    sides = None if mask is None else mask.astype(np.int64)
+    if (mask := selected(document.test, is_test=True)[0]) is not None:
+        sides = np.where(mask, _SIDES.index("-test"), 0 if sides is None else sides)
     for name, column in task.features.staged.items():
         holds = "string" if name == KEYS_OF_HISTORY else held.get(name)
         if column.cross:
@@ -428,7 +463,7 @@ def _staged(
         if name in task.lists and not holds_lists(values.type):  # all lists are missing
             values = pa.nulls(len(values), pa.list_(values.type))
         made[name] = values
-    return pa.table(made), mask, hashes
+    return pa.table(made), sides, hashes
 
 
 def _category_texts(values: pa.Array, text: FormatSpec | None) -> pa.Array:

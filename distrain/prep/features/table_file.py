@@ -16,7 +16,13 @@ from distrain.formatting import join_names
 from distrain.prep.features.bad_values import guess
 from distrain.prep.features.columns import TIMES_OF_HISTORY, ColumnSpec, ContinuousSpec
 from distrain.prep.features.config import FeatureConfig
-from distrain.prep.features.document import CRITEO, FormatSpec
+from distrain.prep.features.document import (
+    CRITEO,
+    ColumnSplit,
+    FormatSpec,
+    HashSplit,
+    TimeSplit,
+)
 from distrain.prep.features.file_format import PARQUET, detect_format
 from distrain.prep.features.partitions import Values
 from distrain.prep.features.rows import mistake_of_split, mistake_of_target
@@ -337,10 +343,9 @@ def _mistakes(file: TableFile, features: FeatureConfig) -> Iterable[tuple[str, s
         checks += [(t.column, partial(mistake_of_target, target=t)) for t in targets]
         beside = (document.weight, document.windows and document.windows.by)
         checks += [(name, mistake_of_values) for name in beside if name]
-    split = document.split
-    column = getattr(split, "column", None)
-    if column is not None:
-        checks.append((column, lambda dtype: mistake_of_split(dtype, split)))  # type: ignore[arg-type]
+    for split in (document.test, document.split):
+        if isinstance(split, TimeSplit | HashSplit | ColumnSplit):
+            checks.append((split.column, partial(mistake_of_split, split=split)))
     for name, spec in document.columns.items():
         checks += [(one, partial(_of_column, column=spec)) for one in spec.sources(name)]
     if (history := document.history) is not None:

@@ -11,6 +11,7 @@ from distrain.formatting import (
     bounded,
     count,
     duration,
+    main_metrics,
     model_step_text,
     percent,
     score_rows,
@@ -44,6 +45,7 @@ def outcome_rows(outcome: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("waiting for data", _stall(get("stall_pct") or ())),
         ("scored on", _scored_on(outcome)),
         *score_rows(auc, *figures),
+        *_test(get("test")),
         ("saved step", saved),
         ("parameters", count(get("parameters"))),
         ("read by", get("reader") or UNKNOWN),
@@ -51,6 +53,14 @@ def outcome_rows(outcome: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("restarts", count(len(get("restarts") or ()))),
         ("checkpoints", _checkpoints(get("checkpoints") or {})),
     ]
+
+
+def _test(test: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """Return the row about the final evaluation on test rows; none without such rows."""
+    if test is None:
+        return []
+    of_targets = "; ".join(" ".join(words) for words in main_metrics(test.get("targets")))
+    return [("test", f"{of_targets} on {count(test.get('rows'))} rows")]
 
 
 def _stall(by_rank: Sequence[float]) -> str:

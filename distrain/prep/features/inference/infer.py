@@ -413,11 +413,12 @@ def infer_features(
         more = more_targets_of(columns, target)
     taken = {target.column, *(one.column for one in more), *(weight[:1] if weight else ())}
     split, split_reason = choices.split_of(columns, taken)
-    parts = split.get("column") if split and split.get("by") == "column" else None
+    test = choices.test_of(columns)
+    parts = {one["column"] for one in (split, test) if one and one.get("by") == "column"}
     order = rows_by_time(columns, split)
     suggestions = [
         Suggestion(facts, left_out=SAYS_PART)
-        if facts.name == parts
+        if facts.name in parts
         else Suggestion(facts, left_out=NAMES_PART)
         if part_for_validation(facts) is not None and not choices.ignores_parts
         else suggestion_of(facts, sample.file.has_types_in(facts.name), order)
@@ -427,7 +428,7 @@ def infer_features(
     labels = sampled_labels(values[target.column], target.value, sample.text)
     target_kind = TargetSpec.model_validate(target.value).kind
     suggestions, combined = _with_learnt(
-        without_hashed(suggestions, split),
+        without_hashed(without_hashed(suggestions, split), test),
         values,
         labels,
         target_kind,
@@ -455,6 +456,8 @@ def infer_features(
         and reveals_target(one.facts, values[one.facts.name], labels, target_kind, order)
     }
     beside, reasons = _beside(more, weight, windows_of(columns))
+    if test is not None:
+        beside += ["", "# Rows for a final evaluation only.", f"test: {_yaml(test)}"]
     known = {known_name(name) for name in _more_named(more)}
     decided = (target, split, split_reason)
     text = _document(sample, columns, decided, beside, suggestions, combined, known, revealing)

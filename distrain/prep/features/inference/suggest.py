@@ -684,17 +684,17 @@ def split_of(columns: Sequence[Facts], taken: Collection[str]) -> tuple[dict[str
     return by_hash, f"{told}; about a tenth by chance, {which} on one side"
 
 
-def split_by(facts: Facts, share: float) -> tuple[dict[str, Any], str]:
+def split_by(facts: Facts, share: float, later: float = 0.0) -> tuple[dict[str, Any], str]:
     """Return the section `split` that validates on the latest `share` of the rows, and the reason.
 
     `facts` is a column of times. If rows are in its order, the split takes the last rows, otherwise
-    those from a time on.
+    those from a time on. `later` is the share of rows, later than these, that are for testing.
     """
     times = microseconds(facts.times)
     if bool((np.diff(times.to_numpy(zero_copy_only=False)) >= 0).all()):
         told = f"rows are in the order of {facts.name}, so the last ones are the latest"
-        return {"by": "fraction", "last": share}, told
-    cut = pc.quantile(times, 1 - share, interpolation="lower").cast(pa.int64())[0]
+        return {"by": "fraction", "last": share / (1 - later)}, told
+    cut = pc.quantile(times, max(0, 1 - later - share), interpolation="lower").cast(pa.int64())[0]
     split = {"by": "time", "column": facts.name, "from": _moment(cut, facts.epoch)}
     part = "tenth" if share == _TENTH else f"{share:.4g} of the rows"
     told = f"the latest {part} of the sample, because models are used on later rows"

@@ -46,27 +46,29 @@ class UserChoices:
     # or a section `split` of the document; `False` for no rows of this table; `None` for a tenth,
     # or the rows that a column names
     valid: float | Mapping[str, Any] | None = None
-    time: str | None = None  # a column of times: the latest rows are for validation
+    time: str | None = None  # a column of times: the latest rows are for validation, or testing
     # the column of the rows' weights; `False` for none, `None` to look for one by its name
     weight: str | Literal[False] | None = None
+    # test rows, for a final evaluation only, in the forms of `valid`; `None` for none
+    test: float | Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        share = self.valid
-        if isinstance(share, float) and not 0 < share < 1:
-            raise InputError(
-                f"valid {share} is not between 0 and 1",
-                hint="Give a share of the rows such as 0.1, or a whole number of rows.",
-            )
-        if isinstance(share, int) and not isinstance(share, bool) and share < 1:
-            raise InputError(
-                f"valid {share} is not a number of rows",
-                hint="Give 1 or more rows, a share such as 0.1, or False for no validation.",
-            )
-        if share is True:
-            raise InputError(
-                "valid is True, not validation rows",
-                hint="Give a share of the rows such as 0.1, or a number of rows.",
-            )
+        for name, share in (("valid", self.valid), ("test", self.test)):
+            if isinstance(share, float) and not 0 < share < 1:
+                raise InputError(
+                    f"{name} {share} is not between 0 and 1",
+                    hint="Give a share of the rows such as 0.1, or a whole number of rows.",
+                )
+            if isinstance(share, int) and not isinstance(share, bool) and share < 1:
+                raise InputError(
+                    f"{name} {share} is not a number of rows",
+                    hint="Give 1 or more rows, a share such as 0.1, or False for none.",
+                )
+            if share is True:
+                raise InputError(
+                    f"{name} is True, not rows",
+                    hint="Give a share of the rows such as 0.1, or a number of rows.",
+                )
         if len({*self.targets}) < len(self.targets):
             raise InputError(
                 "a target is named twice",
@@ -103,18 +105,35 @@ class UserChoices:
         Raises:
             DataError: The column `time` is missing, does not hold times, or lacks a row's time.
         """
-        match self.valid:
+        if self.valid is None and self.time is None:
+            return split_of(columns, taken)
+        later = self.test if isinstance(self.test, float) else 0.0
+        return self._section(0.1 if self.valid is None else self.valid, columns, later)
+
+    def test_of(self, columns: Sequence[Facts]) -> dict[str, Any] | None:
+        """Return the section `test`; `None` for no test rows of this table.
+
+        Raises the errors of `split_of`.
+        """
+        return None if self.test is None else self._section(self.test, columns)[0]
+
+    def _section(
+        self, rows: float | Mapping[str, Any], columns: Sequence[Facts], later: float = 0.0
+    ) -> tuple[dict[str, Any] | None, str]:
+        """Return the section that selects rows, in the forms of `valid`, and the reason for it.
+
+        `later` is the share of rows that are later than those of a share.
+        """
+        match rows:
             case False:
                 return None, "no rows, as asked for"
             case Mapping():
-                return dict(self.valid), "as asked for"
+                return dict(rows), "as asked for"
             case int():
-                return {"by": "rows", "last": self.valid}, "the last rows, as asked for"
+                return {"by": "rows", "last": rows}, "the last rows, as asked for"
         if self.time is None:
-            if self.valid is None:
-                return split_of(columns, taken)
-            drawn = {"by": "random", "share": self.valid}
-            return drawn, f"{self.valid:.4g} of the rows, drawn at random, as asked for"
+            drawn = {"by": "random", "share": rows}
+            return drawn, f"{rows:.4g} of the rows, drawn at random, as asked for"
         times = _named(columns, self.time)
         if times.kind != "time":
             raise DataError(
@@ -133,7 +152,7 @@ class UserChoices:
                 },
                 hint="Name another column, or use another kind of split.",
             )
-        return split_by(times, self.valid or 0.1)
+        return split_by(times, rows, later)
 
     def targets_of(
         self, columns: Sequence[Facts], values: Mapping[str, pa.Array]
