@@ -62,7 +62,10 @@ def _events(
         _check_stream(answer, call, connection)
         try:
             for event in httpx2.EventSource(answer):
-                last_id, count = event.id or last_id, count + 1
+                last_id = event.id or last_id
+                if event.event == "message" and not event.data:
+                    continue  # only the cursor, at the start of a stream
+                count += 1
                 yield _event(event, last_id)
                 if event.event == _END:
                     return last_id, count, True

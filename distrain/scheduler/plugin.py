@@ -164,11 +164,15 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         run_dir: str,
         first_attempt: int = 1,
         priority: int | None = None,
+        *,
+        age_s: float = 0.0,
+        has_run: bool = False,
     ) -> bool:
         """Queue a new job, or a later submission of an ended one; return True.
 
         Returns False, and changes nothing, if the job has not ended, or if it already had the
-        attempt `first_attempt`. `priority` replaces the spec's, unless it is `None`.
+        attempt `first_attempt`. `priority` replaces the spec's, unless it is `None`. `age_s` and
+        `has_run` are as in `Submit`.
         """
         job, ended = self.lifecycle.jobs.get(job_id), self.tombstones.get(job_id)
         if job is not None and not (job.state.is_final and first_attempt > job.attempt):
@@ -181,7 +185,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         self._forget_old_jobs()
         self.follow(job_id, first_attempt)
         priority = spec.queue.priority if priority is None else priority
-        self.handle_stimulus(Submit(job_id, spec, run_dir, priority, first_attempt))
+        self.handle_stimulus(Submit(job_id, spec, run_dir, priority, first_attempt, age_s, has_run))
         return True
 
     def follow(self, job_id: str, first_attempt: int = 1) -> None:

@@ -106,6 +106,11 @@ class Job:
     observed_at_s: float | None = None  # when a change of its state or metrics was last written
     started_at_s: float | None = None
     finished_at_s: float | None = None
+    queued_at_s: float | None = None  # when it was last resumed; `None`: never
+
+    def age_s(self, now_s: float) -> float:
+        """Return the seconds since the current submission: since the last resume, if any."""
+        return max(0.0, now_s - (self.queued_at_s or self.created_at_s))
 
     @property
     def unused_attempt(self) -> int:

@@ -68,6 +68,7 @@ def test_a_stream_that_is_cut_a_hundred_times_tells_every_event_once(politely: b
 def test_a_stream_goes_on_through_a_service_that_is_away() -> None:
     answers = iter(
         [
+            Reply(200, headers=SSE, chunks=[b"id: 4\n\n"]),  # a cursor without an event
             Reply(200, headers=SSE, chunks=[b"id: 5\nevent: job.state\ndata: {}\n\n"]),
             Reply(503),
             Reply(drop=True),
@@ -92,13 +93,16 @@ def test_a_stream_goes_on_through_a_service_that_is_away() -> None:
         ("3", "message", {"value": [1]}),
         ("4", "end", {}),
     ]
+    assert service.seen[1].headers["last-event-id"] == "4"
     assert service.seen[-1].headers["last-event-id"] == "5"
 
 
 def test_a_stream_that_never_tells_anything_is_given_up() -> None:
     patience = Retries(for_s=0.05, first_s=0.005, longest_s=0.005)
     with (
-        ScriptedService(lambda seen: Reply(200, headers=SSE, chunks=[b": ping\n\n"])) as service,
+        ScriptedService(
+            lambda seen: Reply(200, headers=SSE, chunks=[b": ping\n\nid: 4\n\n"])
+        ) as service,
         client_of(service, patience) as client,
         pytest.raises(ServiceUnavailable),
     ):

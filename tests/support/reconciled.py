@@ -34,10 +34,13 @@ class Service:
             stop.set()
             thread.join()
 
-    def submit(self, job_id: str = "job-1", cluster: str = "east", num_ranks: int = 1) -> str:
+    def submit(
+        self, job_id: str = "job-1", cluster: str = "east", num_ranks: int = 1, **deadlines: float
+    ) -> str:
         """Submit a job; its id."""
         run_dir = str(self.settings.run_root(cluster) / "default" / job_id)
-        spec = {**SPEC, "resources": {"num_ranks": num_ranks}, "restart": {"backoff_s": 0.1}}
+        sections = {"restart": {"backoff_s": 0.1}, "deadlines": deadlines}
+        spec = {**SPEC, "resources": {"num_ranks": num_ranks}, **sections}
         new = Job(job_id, "default", "alice", "ctr", cluster, 0, num_ranks, run_dir)
         self.store.submit(new, spec)
         return job_id

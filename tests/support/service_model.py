@@ -283,7 +283,7 @@ class Seat:
             raise Unreachable("no answer")
         return self.world.poll(epoch, since)
 
-    def put(self, job: Job) -> None:
+    def put(self, job: Job, now_s: float) -> None:
         order = Order(job.id, job.first_attempt, job.epoch, job.priority)
         self._command(lambda: self.world.put(order))
 

@@ -52,6 +52,14 @@ class PutOrder(Order):
     )
     priority: Priority | None = Field(None, description="Null: `queue.priority` of the spec.")
     page: str | None = Field(None, description="The URL of the job's page in the service.")
+    age_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+        0.0, description="The seconds since the job's submission to the service, for deadlines."
+    )
+    has_run: bool = Field(
+        False,
+        description="Whether the job has had workers of an earlier scheduler: then "
+        "`deadlines.queue_s` does not apply.",
+    )
 
 
 class CancelOrder(Order, CancelOptions):
@@ -95,7 +103,15 @@ class JobCommands:
         succeeded = job is not None and job.state is JobState.SUCCEEDED
         if job is not None and succeeded and order.service is None and spec == job.spec:
             return 200
-        self.coordinator.queue(job_id, spec, order.run_dir, first_attempt, priority=order.priority)
+        self.coordinator.queue(
+            job_id,
+            spec,
+            order.run_dir,
+            first_attempt,
+            order.priority,
+            age_s=order.age_s,
+            has_run=order.has_run,
+        )
         history = self.coordinator.histories[job_id]
         history.service, history.page = order.service, order.page
         return 201

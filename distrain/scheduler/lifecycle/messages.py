@@ -17,6 +17,8 @@ class Submit:
     run_dir: str
     priority: int  # jobs of higher priority start first, and preempt others
     first_attempt: int = 1  # above 1 for a job that is resumed
+    age_s: float = 0.0  # the time in seconds that had passed since the submission to a service
+    has_run: bool = False  # whether the job has had workers of an earlier scheduler
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ blocks all others. If no rank has made progress for `deadlines.progress_s`, the 
 supervisors inspect their ranks' processes, and then names the rank that blocks the others.
 """
 
+from distrain.jobs.deadlines import missed_since_submission
 from distrain.jobs.events import Heartbeat
 from distrain.jobs.reasons import Reason
 from distrain.jobs.states import JobState
@@ -124,16 +125,13 @@ def missed_deadline(job: Job, now_s: float) -> AttemptFailure | None:
     placement. It also limits a restart's wait for workers, because workers reserved for it are
     unavailable to other jobs.
     """
-    deadlines = job.spec.deadlines
-    total_s = deadlines.total_s
-    if total_s is not None and now_s - job.submitted_s > total_s:
-        message = f"the job did not end within {total_s:g} s (deadlines.total_s)"
-        return AttemptFailure(Reason.DEADLINE_EXCEEDED, message)
-    queue_s = deadlines.queue_s
-    queued = job.state is JobState.PENDING and not job.restarts
-    if queue_s is not None and queued and now_s - job.submitted_s > queue_s:
-        message = f"the job waited in the queue for more than {queue_s:g} s (deadlines.queue_s)"
-        return AttemptFailure(Reason.QUEUE_DEADLINE_EXCEEDED, f"{message}: {job.why_pending}")
+    deadlines, request = job.spec.deadlines, job.request
+    age_s = request.age_s + now_s - job.submitted_s
+    is_queued = job.state is JobState.PENDING and not (job.restarts or request.has_run)
+    if missed := missed_since_submission(deadlines, age_s, is_queued=is_queued):
+        reason, message = missed
+        why = f": {job.why_pending}" if reason is Reason.QUEUE_DEADLINE_EXCEEDED else ""
+        return AttemptFailure(reason, message + why)
     since_s = job.starting_since_s
     if since_s is not None and now_s - since_s > deadlines.start_s:
         return AttemptFailure(Reason.START_DEADLINE_EXCEEDED, _late_start(job))

@@ -3,9 +3,9 @@
 A cursor is the number of the last event that the client has received. The stream begins after the
 cursor, or with a snapshot: `job.state` for one job without a cursor; `reset` if events after the
 cursor were deleted, or the cursor is above the last event's number. The stream of all jobs without
-a cursor begins with the next event. Past events are read from the store, new events from the feed.
-A job's stream ends with `end` and the job's document when the job has ended. If a stream closes
-without `end`, the client reconnects with its cursor.
+a cursor begins with the present cursor, without data, and then has the next events. Past events are
+read from the store, new events from the feed. A job's stream ends with `end` and the job's document
+when the job has ended. If a stream closes without `end`, the client reconnects with its cursor.
 """
 
 import time
@@ -19,7 +19,7 @@ from distrain.service.api.bodies import documents
 from distrain.service.api.dependencies import ApiCall, refresh_caller
 from distrain.service.api.problems import Problem
 from distrain.service.api.streams.event_feed import EventFeed, FellBehind
-from distrain.service.api.streams.server_sent_events import PING, frame
+from distrain.service.api.streams.server_sent_events import PING, cursor_frame, frame
 from distrain.service.decisions.api_values import event_document
 from distrain.service.store.listing import JobFilter
 from distrain.service.values import Event, Job, Phase
@@ -52,7 +52,7 @@ class EventFollower:
         position = self._feed.position
         self._cursor = position if after is None else after
         if after is None and self._job_id is None:
-            return b""
+            return cursor_frame(position)
         if after is not None and await run_in_threadpool(self._is_kept, after):
             return b""
         self._cursor = position

@@ -95,12 +95,15 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
         first_attempt: int,
         epoch: str,
         priority: int | None = None,
+        age_s: float = 0.0,
+        has_run: bool = False,
     ) -> tuple[Job, bool]:
         """Queue a job at the scheduler; return it, and whether the scheduler did not have it yet.
 
         A repeated call with the same `first_attempt`, the number of the first attempt of this
         submission, has no further effect. The scheduler rejects the job if the scheduler's epoch is
-        not `epoch`. `priority` replaces that of the spec.
+        not `epoch`. `priority` replaces that of the spec. For its deadlines, `age_s` is the time
+        since its submission in seconds, and `has_run` whether it has had workers since.
         """
         status, document = self._order(
             "PUT",
@@ -110,6 +113,8 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
             first_attempt=first_attempt,
             epoch=epoch,
             priority=priority,
+            age_s=age_s,
+            has_run=has_run,
             page=self._public_url and f"{self._public_url}/jobs/{job_id}",
         )
         return _read(job_of_scheduler, document), status == 201

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from distrain.jobs.api_answers import Job as SeenJob
+from distrain.jobs.spec.resources import DeadlinesSpec
 from distrain.jobs.states import JobState
 from distrain.service.decisions.admission import admit, ranks_elsewhere, workers_wanted
 from distrain.service.decisions.cluster_state import ClusterNow, Memory
@@ -58,6 +59,8 @@ class Pass:
     now_s: float
     quotas: Mapping[str, Quota] = field(default_factory=dict)  # by project
     min_ranks: Mapping[str, int] = field(default_factory=dict)  # as for `admit`
+    # by job id: the deadlines of queued jobs that have some
+    deadlines: Mapping[str, DeadlinesSpec] = field(default_factory=dict)
     starting: bool = False  # whether the cluster is being started
     most_workers: int | None = None  # the largest number of workers, if the service sets it
     growth: str = ""  # why requested workers have not started
@@ -217,7 +220,7 @@ class Pass:
 
     def _decide(self, job: Job, cluster: ClusterNow) -> tuple[Any, ...]:
         seen = self.memory.sightings.get(job.id)
-        return reconcile(job, seen, cluster, self.now_s)
+        return reconcile(job, seen, cluster, self.now_s, self.deadlines.get(job.id))
 
     def _must_pause(self, job: Job) -> bool:
         return self.memory.must_pause(job.id, self.now_s)
@@ -244,7 +247,7 @@ class Pass:
 
     def _put(self, job: Job) -> None:
         try:
-            self.world.put(job)
+            self.world.put(job, self.now_s)
         except Refused as error:
             if error.code == "ended":
                 end = _tombstone(job, error.ended)

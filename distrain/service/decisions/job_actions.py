@@ -22,7 +22,8 @@ scheduler's answer:
 
 A lost submission counts towards `MAX_SCHEDULER_LOSSES` unless it was still pending there.
 
-A submission that waits here (`queued`) is handed over by `admit`, or cancelled immediately.
+A submission that waits here (`queued`) is handed over by `admit`, or cancelled immediately. If it
+misses a deadline, it fails.
 """
 
 from collections.abc import Mapping
@@ -30,7 +31,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from distrain.jobs.api_answers import Job as SeenJob
+from distrain.jobs.deadlines import missed_since_submission
 from distrain.jobs.reasons import Reason
+from distrain.jobs.spec.resources import DeadlinesSpec
 from distrain.jobs.states import JobState
 from distrain.service.decisions.cluster_state import ClusterNow
 from distrain.service.decisions.world import JobOrder
@@ -78,18 +81,21 @@ def reconcile(
     seen: SeenJob | None,
     cluster: ClusterNow,
     now_s: float,
+    deadlines: DeadlinesSpec | None = None,
 ) -> tuple[Action, ...]:
     """Return the actions for a job that has not ended.
 
     `seen` is the job as the scheduler's current process (`cluster.epoch`) reported it. It is `None`
     if the scheduler's complete answer, queried after the row's last command, did not have the job.
-    A job that schedulers have lost more than `MAX_SCHEDULER_LOSSES` times fails.
+    A job that schedulers have lost more than `MAX_SCHEDULER_LOSSES` times fails. So does a queued
+    job that has missed one of its `deadlines`; the scheduler checks those of other jobs.
     """
     if job.phase is Phase.FINAL:
         return ()
     if job.phase is Phase.QUEUED:
-        wanted = job.intent is Intent.CANCEL
-        return (Write(cancelled(job, now_s)),) if wanted else ()
+        if job.intent is Intent.CANCEL:
+            return (Write(cancelled(job, now_s)),)
+        return _late(job, deadlines, now_s) if deadlines else ()
     if cluster.epoch is None:
         return ()
     if seen is not None and seen.first_attempt < job.first_attempt:
@@ -183,6 +189,15 @@ def _seen(job: Job, seen: SeenJob, cluster: ClusterNow, now_s: float) -> tuple[A
         words = {"priority": job.priority, "first_attempt": job.first_attempt}
         actions.append(JobOrder("priority", words))
     return tuple(actions)
+
+
+def _late(job: Job, deadlines: DeadlinesSpec, now_s: float) -> tuple[Action, ...]:
+    missed = missed_since_submission(deadlines, job.age_s(now_s), is_queued=True)
+    if missed is None:
+        return ()
+    reason, message = missed
+    why = f": {job.why_pending}" if job.why_pending else ""
+    return (Write(refused(job, reason, message + why, now_s)),)
 
 
 def _cancel_of(job: Job) -> JobOrder:

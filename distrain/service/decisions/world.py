@@ -105,8 +105,8 @@ class World(Protocol):
     def changes(self, epoch: str | None, since: int) -> SchedulerAnswer:
         """Query the scheduler for jobs that changed since the revision `since` of an epoch."""
 
-    def put(self, job: Job) -> None:
-        """Submit a job to the scheduler, or repeat the request."""
+    def put(self, job: Job, now_s: float) -> None:
+        """Submit a job to the scheduler at the time `now_s`, or repeat the request."""
 
     def send(self, job_id: str, order: JobOrder) -> None:
         """Send the scheduler an order (a request to change a job)."""

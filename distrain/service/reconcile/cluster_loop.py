@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from distrain.errors import DistrainError
+from distrain.jobs.spec.resources import DeadlinesSpec
 from distrain.service.decisions.cluster_pass import Pass
 from distrain.service.decisions.cluster_state import Memory
 from distrain.service.reconcile.cluster_connection import Contact
@@ -22,7 +23,7 @@ EVERY_S = 1.0
 AGAIN_S = 0.1  # after a pass that must be followed immediately
 REPORT_EVERY_S = 5.0
 QUOTAS_EVERY_S = 5.0
-_SPECS = 50  # specs read in one pass
+_SPECS = 200  # specs read after one pass
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +56,9 @@ class ClusterLoop:
         self._told_s = 0.0
         self._quotas: dict[str, Quota] = {}
         self._quotas_s: float | None = None
-        self._min_ranks: dict[tuple[str, int], int] = {}
+        # From specs, by job id and the number of its resumes: the fewest ranks with which the job
+        # can start, and its deadlines, if it has some.
+        self._needs: dict[tuple[str, int], tuple[int, DeadlinesSpec | None]] = {}
         self._needed = True
         self._wanted_workers: int | None = None
         self._trouble = ""
@@ -108,7 +111,7 @@ class ClusterLoop:
         if one.wanted_workers is not None:
             self._wanted_workers = one.wanted_workers
         self._write_state(alive, now_s)
-        self._look_at_waiting(alive)
+        self._read_specs(alive)
         return one.active
 
     def _new_pass(self, now_s: float) -> Pass:
@@ -122,7 +125,8 @@ class ClusterLoop:
             self._store.service_id,
             now_s,
             quotas=self._quotas,
-            min_ranks={job_id: least for (job_id, _), least in self._min_ranks.items()},
+            min_ranks={job_id: least for (job_id, _), (least, _) in self._needs.items()},
+            deadlines={job_id: ends for (job_id, _), (_, ends) in self._needs.items() if ends},
             starting=self._contact.starting,
             most_workers=self._contact.most_workers,
             growth=scaling.words if scaling else "",
@@ -137,20 +141,26 @@ class ClusterLoop:
             there, in_use = memory.workers.total, memory.workers.usable - memory.workers.free
         scaling.look(self._wanted_workers, there=there, in_use=in_use)
 
-    def _look_at_waiting(self, alive: list[Job]) -> None:
-        """Read `resources.min_ranks` from the specs of jobs with several ranks, for later passes.
+    def _read_specs(self, alive: list[Job]) -> None:
+        """Read from specs what later passes need: of queued jobs, and of jobs with several ranks.
 
         At most `_SPECS` specs are read per call; each submission's spec is read once. `alive` are
         the cluster's jobs that have not ended.
         """
-        known = self._min_ranks
-        wanted = {(job.id, job.resumes) for job in alive if job.num_ranks > 1}
-        for gone in known.keys() - wanted:
+        known = self._needs
+        wanted = {
+            (job.id, job.resumes): job.num_ranks
+            for job in alive
+            if job.num_ranks > 1 or job.phase is Phase.QUEUED
+        }
+        for gone in known.keys() - wanted.keys():
             del known[gone]
-        for key in sorted(wanted - known.keys())[:_SPECS]:
-            resources = self._store.spec(key[0]).get("resources") or {}
-            num_ranks = next(job.num_ranks for job in alive if job.id == key[0])
-            known[key] = int(resources.get("min_ranks") or num_ranks)
+        new = sorted(wanted.keys() - known.keys())[:_SPECS]
+        specs = self._store.specs([job_id for job_id, _ in new]) if new else {}
+        for key in new:
+            spec = specs.get(key[0], {})
+            least = (spec.get("resources") or {}).get("min_ranks") or wanted[key]
+            known[key] = int(least), _deadlines_in(spec)
 
     def _write_state(self, alive: list[Job], now_s: float) -> None:
         """Write the cluster's state to the database.
@@ -180,3 +190,10 @@ class ClusterLoop:
         heard_s = now_s if memory.answers else None
         self._store.put_cluster(self.name, state, heard_s)
         self._told, self._told_s, self.pass_s = state, clock_s, 0.0
+
+
+def _deadlines_in(spec: Mapping[str, Any]) -> DeadlinesSpec | None:
+    """Return the total and queue deadline of a stored spec; `None` if it has neither."""
+    stored = spec.get("deadlines") or {}
+    limits: dict[str, Any] = {name: stored.get(name) for name in ("queue_s", "total_s")}
+    return DeadlinesSpec.model_construct(**limits) if any(limits.values()) else None

@@ -76,7 +76,7 @@ class ClusterWorld:
         except Exception as error:  # only this job's files are affected: the other jobs continue
             raise _not_begun(job, error) from error
 
-    def put(self, job: Job) -> None:
+    def put(self, job: Job, now_s: float) -> None:
         spec = self._store.spec(job.id)
         self._reached().put(
             job.id,
@@ -85,6 +85,8 @@ class ClusterWorld:
             first_attempt=job.first_attempt,
             epoch=job.epoch or "",
             priority=job.priority,
+            age_s=job.age_s(now_s),
+            has_run=job.started_at_s is not None,
         )
 
     def send(self, job_id: str, order: JobOrder) -> None:

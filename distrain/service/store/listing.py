@@ -152,14 +152,18 @@ class Listing:
             return {state: count for state, count in found}  # noqa: C416 - to mypy, rows are not pairs
 
     def longest_queued_s(self) -> float:
-        """Return the seconds since the submission of the oldest queued job; 0 without such jobs."""
+        """Return the longest time in seconds since a queued job was submitted or resumed.
+
+        The result is 0 without queued jobs.
+        """
         with self.db.read() as connection:
             now_s = self.db.now_s(connection)
-            oldest = select(func.min(_jobs.c.created_at_s)).where(
+            queued_s = func.coalesce(_jobs.c.queued_at_s, _jobs.c.created_at_s)
+            oldest = select(func.min(queued_s)).where(
                 _jobs.c.finished_at_s.is_(None), _jobs.c.phase == Phase.QUEUED.value
             )
-            created_s = connection.execute(oldest).scalar_one()
-        return max(0.0, now_s - created_s) if created_s is not None else 0.0
+            oldest_s = connection.execute(oldest).scalar_one()
+        return max(0.0, now_s - oldest_s) if oldest_s is not None else 0.0
 
 
 def state_is(state: str, now_s: float) -> ColumnElement[bool]:

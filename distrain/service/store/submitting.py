@@ -43,7 +43,8 @@ WITH_WORKERS = tuple(
     state.value for state in JobState if state.holds_workers or state is JobState.RESTARTING
 )
 _jobs, _specs = tables.jobs, tables.specs
-_WRITTEN = [column.name for column in _jobs.c if column.name not in ("seq", "created_at_s")]
+_SET_BY_DATABASE = ("seq", "created_at_s", "queued_at_s")
+_WRITTEN = [column.name for column in _jobs.c if column.name not in _SET_BY_DATABASE]
 
 _QUOTA = select(tables.projects.c.quota).where(tables.projects.c.name == bindparam("of_project"))
 _LOCK_PROJECT = _QUOTA.with_for_update()
@@ -128,11 +129,11 @@ class Submitting:
                 )
                 where = {"job": job_id, "state": before.state, "resumes": before.resumes}
                 raise WrongState(why, where=where, hint=hint)
-            job = _requeue(connection, before, new)
+            now_s = self.db.now_s(connection)
+            job = _requeue(connection, before, {**new, "queued_at_s": now_s})
             connection.execute(
                 update(_specs).where(_specs.c.job_id == job_id).values(document=dict(spec))
             )
-            now_s = self.db.now_s(connection)
             rows.write_events(connection, [(job, rows.STATE, None)], now_s)
             if job.tags != before.tags:
                 put_tags(connection, job)

@@ -104,6 +104,7 @@ jobs = Table(
     Column("created_at_s", Float(53), nullable=False),
     Column("started_at_s", Float(53)),
     Column("finished_at_s", Float(53)),
+    Column("queued_at_s", Float(53)),
     Index("jobs_by_project", "project", "seq"),
     Index("jobs_by_owner", "project", "owner", "seq"),
     Index("jobs_by_owner_alone", "owner", "seq"),

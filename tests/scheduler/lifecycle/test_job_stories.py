@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from job_story import Story, kinds
+from job_story import Story, kinds, submission
 
 from distrain.jobs.events import (
     CheckpointSaved,
@@ -346,6 +346,23 @@ def test_the_total_deadline_counts_from_submission(workers):
     assert story.culprit() == AttemptFailure(
         Reason.DEADLINE_EXCEEDED, "the job did not end within 90 s (deadlines.total_s)"
     )
+
+
+@pytest.mark.parametrize(
+    ("limits", "has_run", "ends"),
+    [
+        ({"total_s": 90.0}, True, True),
+        ({"queue_s": 90.0}, False, True),
+        ({"queue_s": 90.0}, True, False),
+    ],
+)
+def test_deadlines_count_the_time_before_the_scheduler_got_the_job(limits, has_run, ends):
+    story = Story(0)
+    story.happens(replace(submission("a", 2, **limits), age_s=60.0, has_run=has_run))
+    story.wait(30.0)
+    assert not story.state().is_final
+    story.wait(0.1)
+    assert story.state().is_final is ends
 
 
 # --- what comes too late changes nothing

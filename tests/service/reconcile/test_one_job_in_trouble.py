@@ -18,7 +18,7 @@ from waiting import until
 
 from distrain.errors import InputError, OutputError, Unavailable
 from distrain.jobs.spec import JobSpec, parse_spec
-from distrain.runs.run_file import RunInUse
+from distrain.runs.run_file import RunInUse, begin_run
 from distrain.service.decisions import cluster_state
 from distrain.service.decisions.cluster_pass import Pass
 from distrain.service.decisions.cluster_state import Memory
@@ -122,7 +122,7 @@ def test_pauses_between_tries_to_prepare_a_run_directory_grow() -> None:
 def test_a_mount_that_hangs_delays_its_cluster_alone_and_has_one_thread_for_each_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    released, begin_run = threading.Event(), run_folders.begin_run
+    released = threading.Event()
 
     def begun(paths: Any, *more: Any) -> None:
         if "hung" in str(paths.root):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from reconciled import Service, service_of
+from sqlalchemy import update
 from told_scheduler import ToldScheduler
 from waiting import until
 
@@ -13,6 +14,7 @@ from distrain.service.clusters.scheduler_client import SchedulerClient
 from distrain.service.decisions.api_values import shown
 from distrain.service.settings import ClusterProfile
 from distrain.service.store.store import open_store
+from distrain.service.store.tables import jobs
 
 
 def test_a_job_runs_and_has_its_summary_when_it_has_ended(
@@ -95,6 +97,26 @@ def test_somebody_elses_job_of_the_same_id_is_not_taken_for_ours(
         service.ends("job-1")
     assert (service.job().state, service.job().reason) == ("failed", "InvalidSpec")
     assert east.is_running("job-1") is not has_ended
+
+
+def test_deadlines_count_the_time_in_the_queue_of_the_service(
+    service: Service, east: ToldScheduler
+) -> None:
+    for job_id, num_ranks, deadlines in (
+        ("waits", 9, {"queue_s": 60.0}),  # one worker more than there are
+        ("trains", 1, {"total_s": 3600.0}),
+    ):
+        service.submit(job_id, num_ranks=num_ranks, **deadlines)
+    with service.store.db.write() as connection:
+        connection.execute(update(jobs).values(created_at_s=jobs.c.created_at_s - 61.0))
+    with service.reconciler():
+        service.ends("waits")
+        service.comes_to("running", "trains")
+    waits = service.job("waits")
+    assert (waits.state, waits.reason) == ("failed", "QueueDeadlineExceeded")
+    assert "in the queue for more than 60 s" in str(waits.message)
+    request = east.coordinator.lifecycle.jobs["trains"].request
+    assert (request.age_s > 60.0, request.has_run) == (True, False)
 
 
 def test_a_spec_without_room_on_disk_fails_its_job(service: Service, tmp_path: Path) -> None:

@@ -46,16 +46,17 @@ def _as_of_0_2_0(connection):
     operations.add_column("projects", declared)
     operations.drop_column("specs", "request_sha256")
     operations.drop_table("sessions")
-    _add_audit(operations)
+    _before_0004(operations)
     connection.execute(text("UPDATE alembic_version SET version_num = '0002'"))
 
 
 def _as_of_0003(connection):
-    _add_audit(Operations(MigrationContext.configure(connection)))
+    _before_0004(Operations(MigrationContext.configure(connection)))
     connection.execute(text("UPDATE alembic_version SET version_num = '0003'"))
 
 
-def _add_audit(operations):
+def _before_0004(operations):
+    operations.drop_column("jobs", "queued_at_s")
     operations.create_table("audit", Column("id", Integer, primary_key=True))
 
 
@@ -72,7 +73,7 @@ def test_steps_lead_to_the_tables_of_the_code(settings, make_earlier):
         with db.engine.connect() as connection:
             context = MigrationContext.configure(connection)
             assert compare_metadata(context, metadata) == []
-            assert context.get_current_revision() == "0004"
+            assert context.get_current_revision() == "0005"
     finally:
         db.close()
 
@@ -117,5 +118,5 @@ def test_later_versions_and_those_before_0_2_0_are_refused_by_all(settings, act,
 def test_an_earlier_version_is_refused_with_the_command(settings, monkeypatch):
     migrate(settings)
     monkeypatch.setattr("distrain.service.store.migrations.head", lambda: "9999")
-    with pytest.raises(SchemaDiffers, match="0004"):
+    with pytest.raises(SchemaDiffers, match="0005"):
         open_store(settings)

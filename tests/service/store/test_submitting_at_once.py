@@ -5,7 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from service_store import SPEC, new_job, submitted
+from sqlalchemy import update
 
+from distrain.service.store import tables
 from distrain.service.store.errors import QuotaExceeded, WrongState
 from distrain.service.store.listing import JobFilter
 from distrain.service.values import Phase, Quota
@@ -54,6 +56,8 @@ def _ended(store):
 
 def test_a_job_is_resumed_once(store, second):
     job = _ended(store)
+    with store.db.write() as connection:
+        connection.execute(update(tables.jobs).values(created_at_s=5.0))
     spec = {"train": {"epochs": 3}}
     answers = _at_once(lambda at: at.resume(job.id, spec, {"num_ranks": 4}, 0), [store, second] * 5)
     assert [resumed for _, resumed in answers].count(True) == 1
@@ -62,6 +66,7 @@ def test_a_job_is_resumed_once(store, second):
     assert (again.finished_at_s, again.message, again.cancel_why) == (None, None, "")
     assert store.spec(job.id) == spec
     assert store.attempts(job.id) == []
+    assert store.longest_queued_s() < 60, "it waits since the resume"
     with pytest.raises(WrongState):
         store.resume(job.id, {"train": {"epochs": 4}}, {"num_ranks": 4}, 0)
 

@@ -92,6 +92,14 @@ def test_a_cursor_whose_events_were_pruned_gives_the_job_anew(service: LiveServi
     service.end(job)
 
 
+def test_the_stream_of_all_jobs_begins_with_the_cursor(service: LiveService, alice) -> None:
+    service.end(service.job())
+    service.publish()
+    with alice.stream("GET", "/v1/events") as answer:
+        ids = (line for line in answer.iter_lines() if line.startswith("id: "))
+        assert next(ids) == f"id: {service.store.last_seq()}"
+
+
 def test_everybody_hears_of_their_own_jobs_alone(service: LiveService) -> None:
     first = service.store.last_seq()
     theirs = {owner: service.job(owner=owner) for owner in ("alice", "bob")}

@@ -68,7 +68,8 @@ async def job_events(
 async def events(call: Call, after: After = None, last_event_id: LastEventId = None) -> Response:
     """Stream the events of all jobs that the caller may see, from a cursor or from now on.
 
-    If the stream closes, reconnect with the id of the last event. If events after the cursor were
+    If the stream closes, reconnect with the last id. Without a cursor, the stream begins with an id
+    without data, from which to reconnect before the first event. If events after the cursor were
     deleted, or the cursor is above the id of the last event, the stream begins with the event
     `reset`, whose data has the newest 200 jobs as `jobs`.
     """

@@ -22,6 +22,11 @@ def frame(kind: str, data: Mapping[str, Any], seq: int) -> bytes:
     return format_sse_event(event=kind, data_str=text, id=str(seq))
 
 
+def cursor_frame(seq: int) -> bytes:
+    """Return an id without data as bytes: clients keep it as their cursor, and show no event."""
+    return format_sse_event(id=str(seq))
+
+
 class EventStream(StreamingResponse):
     """A response that sends `frames` as they come, and closes if nothing is read for `SEND_S`.
 
