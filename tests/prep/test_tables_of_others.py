@@ -323,3 +323,27 @@ def test_a_large_row_group_is_read_in_slices(
     with pytest.raises(DataError) as error:
         prepare(request, client)
     assert error.value.where["row (from 0)"] == 200
+
+
+@pytest.mark.parametrize("value", [1_711_767_600_000, 1.5, True])
+def test_numbers_of_json_lines_are_times_only_with_a_unit(
+    frame: pd.DataFrame, client: Any, tmp_path: Path, value: object
+) -> None:
+    days = pd.Series(pd.date_range("2024-01-01", periods=ROWS, freq="h").strftime("%F %T"))
+    found = inferred(save(frame.assign(at=days), tmp_path / "rows.jsonl"))
+    other = save(frame.assign(at=value), tmp_path / "other.jsonl")
+    request = PrepRequest((str(other),), str(tmp_path / "out"), features=found.features)
+    with pytest.raises(DataError) as caught:
+        prepare(request, client)
+    assert caught.value.where["line"] == 1
+
+
+def test_a_compressed_file_gives_the_features_of_its_text(
+    frame: pd.DataFrame, tmp_path: Path
+) -> None:
+    frame["year"] = 2024
+    plain, packed = tmp_path / "rows.csv", tmp_path / "rows.csv.gz"
+    frame.to_csv(plain, index=False)
+    frame.to_csv(packed, index=False)
+    found = [inferred(path).features.document for path in (plain, packed)]
+    assert found[0].columns == found[1].columns

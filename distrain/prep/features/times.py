@@ -24,6 +24,7 @@ _PARTS = {
 }
 _UTC = datetime.UTC
 _FAR = "not a time in the years 1 to 9999"
+_SET_EPOCH = "If numbers count from 1970, set epoch to their unit in the features document."
 
 
 def is_time(dtype: pa.DataType) -> bool:
@@ -48,6 +49,8 @@ def times_of(values: pa.Array, epoch: str | None, pattern: str | None) -> pa.Arr
         return _parsed(values, pattern)
     if pa.types.is_null(values.type):
         return values.cast(pa.timestamp("us"))
+    if not is_time(values.type):  # such as numbers of JSON lines
+        raise BadValues(true_positions(values.is_valid()), values, "not a time", _SET_EPOCH)
     return _near(values, values)
 
 

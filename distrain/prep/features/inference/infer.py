@@ -232,8 +232,11 @@ def _holds_at_most(file: TableFile, most: int, first: pa.Table) -> bool:
     """
     if not file.is_text:
         return sum(file.row_groups) <= most
-    is_read_whole = file.codec is None and file.size_bytes <= _TEXT_BYTES
-    return is_read_whole and first.num_rows < most
+    if first.num_rows >= most:
+        return False
+    if file.codec is None:
+        return file.size_bytes <= _TEXT_BYTES
+    return sum(map(len, _pieces(file))) < _TEXT_BYTES
 
 
 def _is_utf8(file: TableFile) -> bool:
