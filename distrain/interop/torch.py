@@ -77,8 +77,8 @@ def batch_of(columns: Mapping[str, Any], schema: Schema) -> Batch:
 
     Args:
         columns: Tensors or arrays, `[rows]`, by name; for lists a nested tensor or each row's
-            values. Columns outside the schema are dropped. Targets and weights may be missing.
-            Values are not checked.
+            values, which are cut at the column's `max_list_length`. Columns outside the schema are
+            dropped. Targets and weights may be missing. Values are not checked.
         schema: The schema of the columns.
 
     Raises:
@@ -105,7 +105,7 @@ def batch_of(columns: Mapping[str, Any], schema: Schema) -> Batch:
         raise SpecError(f"columns are missing: {', '.join(missing)}", hint=hint)
     dtypes = {"id": torch.int32}
     lists = {
-        c.name: _ragged(columns[c.name], dtypes.get(c.kind, torch.float32))
+        c.name: _ragged(columns[c.name], dtypes.get(c.kind, torch.float32), c.keep_length)
         for c in wanted
         if c.is_list
     }
@@ -140,10 +140,15 @@ def batch_of(columns: Mapping[str, Any], schema: Schema) -> Batch:
     )
 
 
-def _ragged(rows: Any, dtype: torch.dtype) -> Ragged:
-    """Return a list column; `rows` is a nested tensor, or a sequence of each row's values."""
+def _ragged(rows: Any, dtype: torch.dtype, most: int | None) -> Ragged:
+    """Return a list column with the first `most` values of each row; `None` for all.
+
+    `rows` is a nested tensor, or a sequence of each row's values.
+    """
     if getattr(rows, "is_nested", False):
-        return Ragged(rows.values().to(dtype), rows.offsets().to(torch.int32))
-    parts = [torch.as_tensor(row, dtype=dtype).reshape(-1) for row in rows]
+        if most is None:
+            return Ragged(rows.values().to(dtype), rows.offsets().to(torch.int32))
+        rows = rows.unbind()
+    parts = [torch.as_tensor(row, dtype=dtype).reshape(-1)[:most] for row in rows]
     ends = torch.tensor([0, *map(len, parts)]).cumsum(0)
     return Ragged(torch.cat([torch.empty(0, dtype=dtype), *parts]), ends.to(torch.int32))

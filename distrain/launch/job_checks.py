@@ -20,6 +20,7 @@ from distrain.jobs.job_view import Record
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.models.kinds import CustomSpec
+from distrain.jobs.spec.training import RETRIEVAL_METRIC
 from distrain.launch.spec_warnings import spec_warnings
 from distrain.runs.run_file import check_new_run, why_never_trained
 from distrain.runs.sinks.base import Sink
@@ -177,10 +178,12 @@ def _check_function(job: JobChecks) -> None:
     from distrain.models.custom import check_function
 
     metrics = job.spec.evaluate.metrics
+    taken = dict.fromkeys(Record.__dataclass_fields__, "a field of every record")
+    taken[RETRIEVAL_METRIC] = "the metric of retrieval models"
     for name in metrics:
-        if name in Record.__dataclass_fields__:
+        if name in taken:
             raise SpecError(
-                f"{name!r} is a field of every record, and cannot be a metric's name",
+                f"{name!r} is {taken[name]}, and cannot be a metric's name",
                 where={"evaluate.metrics": metrics[name]},
                 hint="Choose another name for the metric.",
             )

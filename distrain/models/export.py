@@ -66,7 +66,8 @@ class ScoringModel(nn.Module):
         - categorical: `[rows, flat categorical columns]`, int32 or int64, ids that are in range.
         - continuous: `[rows, continuous columns]`, float32.
         - lists: for each list column (lists of numbers last) its values, `[values of all rows]`,
-          and its lengths, `[rows]`, int32 or int64. Lists that describe the same events (such as
+          and its lengths, `[rows]`, int32 or int64. Of a column with a `max_list_length`, only the
+          first values of each row count. Lists that describe the same events (such as
           items and their times) have equal lengths in each row. Lengths are used because torch's
           exporters accept offsets, as in `Ragged`, only for 2 rows or more.
         - result: for one binary target the logits, `[rows]`, float32; a sigmoid makes them
@@ -85,7 +86,8 @@ class ScoringModel(nn.Module):
         self.input_names = (*INPUT_NAMES, *lists)
         self.targets = model.task.targets
         self.output_names = output_names(self.targets)
-        self._found = list(lookups_of(model.embeddings, tables))
+        limits = model.inputs.list_limits
+        self._found = list(lookups_of(model.embeddings, tables, limits))
         self.lookups = nn.ModuleList(self._found)
         self._sequences = [c.name for c in model.embeddings.columns if c.is_sequence]
         self.dense = model.dense
@@ -362,9 +364,8 @@ def _output(name: str, target: Target) -> dict[str, Any]:
 
 
 def _column(column: ColumnSchema) -> Mapping[str, Any]:
-    if column.cardinality is None:
-        return {"name": column.name}
-    return {"name": column.name, "cardinality": column.cardinality}
+    facts = {"cardinality": column.cardinality, "max_list_length": column.max_list_length}
+    return {"name": column.name, **{name: fact for name, fact in facts.items() if fact is not None}}
 
 
 def _check_onnx(model: ScoringModel) -> None:

@@ -26,14 +26,22 @@ class PlainLookup(nn.Module):
     """Looks up the tables of one store with torch's operations only.
 
     `weight` has the rows of all tables of the store. `form` is the precision in which they are
-    kept, such as "int8" (`QuantisedTable`). Lookups return float32, except of float64 tables in the
-    form "fp32".
+    kept, such as "int8" (`QuantisedTable`). `limits` has the maximum length of lists by column:
+    later values are ignored. Lookups return float32, except of float64 tables in the form "fp32".
     """
 
     starts: Tensor
 
-    def __init__(self, tables: EmbeddingCollection, store: Store, weight: Tensor, form: TableForm):
+    def __init__(
+        self,
+        tables: EmbeddingCollection,
+        store: Store,
+        weight: Tensor,
+        form: TableForm,
+        limits: Mapping[str, int],
+    ):
         super().__init__()
+        self.limits = limits
         values = weight.detach()
         self.fp32_bytes = 4 * values.numel()
         self.table = None
@@ -84,8 +92,13 @@ class PlainLookup(nn.Module):
 
         The result has the bits of torch's embedding_bag, which ONNX converts to a loop over rows.
         """
-        lengths = lists.lengths
-        rows = self._rows(lists.values.long() + start)
+        ids, lengths, most = lists.values.long(), lists.lengths, self.limits.get(column.name)
+        if most is None:
+            rows = self._rows(ids + start)
+        else:  # a graph cannot drop values: its sizes depend only on the sizes of its inputs
+            kept = _first_of_rows(lists, most)
+            rows = self._rows(ids * kept + start) * kept.unsqueeze(1)
+            lengths = lengths.clamp(max=most)
         pooled = rows.new_zeros(lengths.shape[0], rows.shape[1])
         pooled = pooled.index_add(0, lists.row_of_values, rows)
         counts = lengths.clamp(min=1).to(pooled.dtype).unsqueeze(1)
@@ -94,7 +107,15 @@ class PlainLookup(nn.Module):
         return pooled * counts.sqrt().reciprocal() if column.combiner == "sqrtn" else pooled
 
 
-def lookups_of(tables: EmbeddingCollection, form: TableForm) -> Iterator[PlainLookup]:
+def _first_of_rows(lists: Ragged, most: int) -> Tensor:
+    """Return for each value whether it is among the first `most` of its row, `[values]`, bool."""
+    places = torch.arange(lists.values.shape[0], device=lists.values.device)
+    return places < lists.offsets[lists.row_of_values] + most
+
+
+def lookups_of(
+    tables: EmbeddingCollection, form: TableForm, limits: Mapping[str, int]
+) -> Iterator[PlainLookup]:
     stores, groups = tables.stores, tables.groups
     whole = all(store.num_local_rows == store.num_rows for store in stores)
     if not whole or len(stores) != len(groups):
@@ -105,7 +126,7 @@ def lookups_of(tables: EmbeddingCollection, form: TableForm) -> Iterator[PlainLo
         )
     tables.apply_factor()
     for store, weight in zip(stores, tables.weights, strict=True):
-        yield PlainLookup(tables, store, weight, form)
+        yield PlainLookup(tables, store, weight, form, limits)
 
 
 _WEIGHTS = "data/weights"

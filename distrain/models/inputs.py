@@ -73,6 +73,8 @@ class InputBlock:
         combiners: For each of `list_names`, the combiner in the first part that uses the column;
             "mean" if no part does.
         continuous_names: The continuous columns that a batch must have, in order.
+        list_limits: The `max_list_length` of the lists that are looked up, by the name in
+            `columns`; those without a limit are missing. The loader has cut a batch's lists.
 
     Raises:
         SchemaError: A cardinality is missing (all such columns are listed), a continuous list
@@ -104,6 +106,8 @@ class InputBlock:
             self.columns += (replace(drawn, combiner="sequence"),)
         self._tables = tuple(table for table in tables if table.column.combiner is None)
         self._lists = {t.column.name: t.source for t in tables if isinstance(t.source, str)}
+        limits = {table: features[source].max_list_length for table, source in self._lists.items()}
+        self.list_limits = {table: most for table, most in limits.items() if most is not None}
         known = {t.source: t.column.combiner for t in reversed(tables) if t.column.combiner}
         self.combiners = {name: known.get(name, "mean") for name in self.list_names}
         events = tuple(_events(features, tables, self.parts))

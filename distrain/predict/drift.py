@@ -104,7 +104,9 @@ def grouped_numbers(old: Values, new: Values) -> tuple[Counts, Counts]:
 
 
 def _values(dataset: Dataset, name: str) -> Values:
-    def of_group(_: RowGroup, columns: Columns, __: int) -> Values:
+    def of_group(group: RowGroup, columns: Columns, _: int) -> Values:
+        if name not in columns:  # it is in the name of a folder
+            return np.full(group.num_rows, dict(group.constants)[name])
         values = columns[name].combine_chunks()
         while pa.types.is_nested(values.type):
             values = values.flatten()

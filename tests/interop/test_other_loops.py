@@ -1,10 +1,12 @@
 """What the page's examples for TorchRec, Lightning and Ray are made of."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from interop_tables import ALL, ROWS, SCHEMA
+from ragged_rows import rows_of
 from wording import Wording
 
 from distrain import Dataset, Loader
@@ -61,6 +63,11 @@ def test_columns_of_lists_come_back_as_nested_tensors_and_as_rows_of_values(tabl
                     assert told.dtype == was.dtype
     lists = Schema(tuple(ALL[name] for name in batch.lists))
     assert batch_of(rows, lists).num_rows == batch.num_rows
+    limits = {"max_list_length": 1}
+    cut = Schema(tuple(replace(c, properties={**c.properties, **limits}) for c in lists))
+    for columns in (nested, rows):
+        found = {name: rows_of(one) for name, one in batch_of(columns, cut).lists.items()}
+        assert found == {name: [row[:1] for row in own] for name, own in rows.items()}
 
 
 def test_other_columns_say_nothing_of_rows_and_device() -> None:

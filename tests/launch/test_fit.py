@@ -186,6 +186,7 @@ def test_what_cannot_serve_is_refused_before_the_first_step(prepared, tmp_path, 
         {"overrides": {"data.train": {1}}},
         {"overrides": ["train.epochs=3"]},
         {"model_fn": tiny},
+        {"metrics": {"recall_at_10": Accuracy}},
     ):
         with pytest.raises(SpecError) as refused:
             distrain.fit(document, run_dir=root, **arguments)

@@ -9,6 +9,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -25,7 +26,7 @@ from distrain.models import SavedModel, build_model, load_model
 from distrain.models.heads.targets import Target
 from distrain.models.saved_model import save_model
 from distrain.predict import cluster_tasks, logits
-from distrain.predict.drift import grouped_ids, grouped_numbers, stability_index
+from distrain.predict.drift import column_drift, grouped_ids, grouped_numbers, stability_index
 from distrain.predict.evaluation import evaluate_groups, evaluate_saved
 from distrain.predict.logits import ScorerInProcess, ScorerOnCluster
 from distrain.prep import ColumnGroup, TargetEncode, Workflow
@@ -148,6 +149,17 @@ def test_the_stability_index_is_that_of_naive_groups() -> None:
     assert stability_index(*grouped_ids(ids, others)) == pytest.approx(expected)
     again = rng.zipf(1.3, 3000) % 500  # of the same law
     assert stability_index(*grouped_ids(ids, again)) < 0.05
+
+
+def test_columns_of_folders_have_no_drift_from_the_same_values_in_files(tmp_path: Path) -> None:
+    rows, schema = draw_rows(500, seed=1), criteo_schema(CARDINALITIES)
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    for value in np.unique(rows["C5"]):
+        (tmp_path / "split" / f"C5={value}").mkdir(parents=True)
+        own = rows.filter(pc.field("C5") == value).drop_columns(["C5"])
+        pq.write_table(own, tmp_path / "split" / f"C5={value}" / "rows.parquet")
+    split = Dataset(tmp_path / "split", schema, hive=True)
+    assert set(column_drift(Dataset(tmp_path / "rows.parquet", schema), split).values()) == {0.0}
 
 
 @pytest.mark.slow

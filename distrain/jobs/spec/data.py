@@ -159,7 +159,7 @@ class LoadingSpec(Section):
     max_list_length: dict[str, PositiveInt] = Field(
         {},
         description="The maximum list length, by list column; the first items are kept. The saved "
-        "model applies the same limit. `model.max_length` limits lists of events.",
+        "model and its exports apply the same limit. `model.max_length` limits lists of events.",
     )
     shuffle: Literal["chunk", "full", "none"] = Field(
         "chunk",

@@ -243,17 +243,17 @@ def _check_model(schema: Schema, spec: JobSpec, lists: Mapping[str, Pooling]) ->
         weigh(blueprint.task, schema, spec.data.class_weight)
         check_negatives(spec.data, schema, blueprint.task)
         blueprint.check()
-        _check_limits(spec.data, blueprint)
+        _check_limits(blueprint)
 
 
-def _check_limits(data: DataSpec, blueprint: "Blueprint") -> None:
-    """Raise `SpecError` if `data.max_list_length` limits a list of events.
+def _check_limits(blueprint: "Blueprint") -> None:
+    """Raise `SpecError` if `data.max_list_length`, or the schema, limits a list of events.
 
     The limit keeps the first items, which are the oldest events; the model reads the newest.
     """
     events = blueprint.inputs.shape.events
     lists = {column.name for one in events for column in (*one.lists.values(), *one.numbers)}
-    limited = sorted(lists & {*data.max_list_length})
+    limited = sorted(name for name in lists if blueprint.inputs.schema[name].max_list_length)
     if limited:
         raise SpecError(
             "data.max_list_length keeps a row's oldest events, but the model reads the newest: "

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -95,6 +95,12 @@ class TrainingStart:
     checkpoint: str | None = None  # `None` at the start of a training without a checkpoint
     validations: Validations | None = None
     progressive: Progressive = field(default_factory=Progressive)
+
+    def reduced_by(self, reduction: float) -> "TrainingStart":
+        """Return the start with the learning rate's reduction of another run."""
+        if self.validations is None:
+            return self
+        return replace(self, validations=replace(self.validations, reduction=reduction))
 
 
 def checkpoint_dir(spec: JobSpec, paths: RunPaths, job_id: str) -> CheckpointDir:

@@ -69,9 +69,12 @@ class Validations:
     def _on_plateau(self, value: float, plateau: PlateauSpec) -> "Validations":
         """Return the record with the learning rate's reduction after a validation of `value`.
 
-        The rule is that of torch's `ReduceLROnPlateau` with a relative threshold.
+        The rule is that of torch's `ReduceLROnPlateau` with a relative threshold. For a negative
+        best value, such as of `r2`, torch counts slightly worse values as improvements; here the
+        gain must exceed the threshold times the best value's magnitude.
         """
-        best, share = self.plateau_best, plateau.threshold * (1 if self._more_is_better else -1)
+        best = self.plateau_best
+        share = math.copysign(plateau.threshold, best or 0) * (1 if self._more_is_better else -1)
         if best is None or self._gain(value, best * (1 + share)) > 0:
             return replace(self, plateau_best=value, plateau_waited=0)
         if self.plateau_waited < plateau.patience:

@@ -118,7 +118,7 @@ def set_up(job: RankJob, loader: Loader, span: JobSpan) -> TrainingParts:
     step, open_report, checkpoints = parts
     if start.checkpoint is None and job.spec.train.init_from is not None:
         with waiting(READER):
-            _take_weights(job, checkpoints)
+            start = start.reduced_by(_take_weights(job, checkpoints))
     span.check_start(start.step, str(start.checkpoint))
     batches = loader.in_turn(span.steps_from(start.step))
     return TrainingParts(step.model, step, open_report, checkpoints, start, batches)
@@ -156,12 +156,14 @@ def _make(
     return step, open_report, checkpoints
 
 
-def _take_weights(job: RankJob, checkpoints: RankCheckpoints) -> None:
+def _take_weights(job: RankJob, checkpoints: RankCheckpoints) -> float:
+    """Begin with another run's weights; return its reduction of the learning rate (`Taken`)."""
     slab_done = job.control.activity.count_slab
     taken = take_weights(job.spec, job.inputs, checkpoints.state, job.device, slab_done)
     checkpoints.begin_with(taken.steps, taken.own)
     if job.world.rank == 0:
         job.report(taken.event)
+    return taken.reduction
 
 
 def _build(job: RankJob) -> TrainStep | GraphedStep:

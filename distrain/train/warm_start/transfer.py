@@ -42,6 +42,8 @@ class Taken(NamedTuple):
     # this rank's own tensors in the checkpoint, such as its random state; `None` if the state was
     # not taken over, or was saved by another number of ranks
     own: Mapping[str, Tensor] | None = None
+    # the product of the factors of `reduce_on_plateau`, if the state was taken over; otherwise 1
+    reduction: float = 1.0
 
 
 def check_warm_start(spec: JobSpec, inputs: Inputs) -> None:
@@ -102,7 +104,8 @@ def take_weights(
     # steps of its first training, which a refit does not count
     of_first = (values.get("refit") or {}).get("taken", 0)
     steps = manifest.step - of_first + values.get("steps_before", 0)
-    return Taken(replace(event, state="all"), steps, own if same_ranks else None)
+    reduction = (values.get("validations") or {}).get("reduction", 1.0)
+    return Taken(replace(event, state="all"), steps, own if same_ranks else None, reduction)
 
 
 def _other_optimizer(spec: JobSpec, source: WeightsSource) -> str | None:

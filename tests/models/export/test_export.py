@@ -3,6 +3,7 @@
 import json
 import re
 import resource
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from onnx_files import graph_logits
-from ragged_rows import draw_rows_of_ids, ragged
+from ragged_rows import draw_rows_of_ids, ragged, rows_of
 
 from distrain.cli.models.export import command
 from distrain.errors import InputError, ModelError, OutputError
@@ -137,6 +138,41 @@ def test_the_plain_module_has_the_models_logits(schema, model):
         expected = model(batch)
         assert torch.equal(scoring(*inputs_of(model, batch)), expected)
         assert torch.equal(scoring(*inputs_of(model, batch, torch.int32)), expected)
+
+
+@pytest.mark.parametrize("form", ["module", "torch", pytest.param("onnx", marks=pytest.mark.slow)])
+def test_lists_are_cut_as_in_training(form, tmp_path):
+    limits = {"words": 2, "seen": 1}
+    limited = [
+        replace(column, properties={"max_list_length": limits[column.name]})
+        if column.name in limits
+        else column
+        for column in LISTS
+    ]
+    schema, spec = Schema(tuple(limited)), SPECS["wide_deep"]
+    model = build_model(schema, spec, seed=3, combiners={"words": "mean", "seen": "sqrtn"}).eval()
+    program = ScoringModel(model)
+    if form == "torch":
+        program = export_program(program).module()
+    if form == "onnx":
+        save_model(tmp_path / "model", model, spec, schema)
+        write_export(tmp_path / "out", load_model(tmp_path / "model"), "onnx")
+        inputs = json.loads((tmp_path / "out" / "inputs.json").read_text())["inputs"]
+        facts = {"name": "words", "cardinality": 7, "max_list_length": 2}
+        assert inputs[2]["columns"] == inputs[3]["columns"] == [facts]
+    for rows in (40, 1, 0):
+        batch = batch_of(schema, rows, seed=rows)
+        whole = {name: rows_of(lists) for name, lists in batch.lists.items()}
+        cut = {n: ragged([row[: limits[n]] for row in lists]) for n, lists in whole.items()}
+        # ids that are cut are not checked by the loader, and may be any number
+        odd = {n: [[*row[: limits[n]], *(99 for _ in row[limits[n] :])] for row in lists]
+               for n, lists in whole.items()}  # fmt: skip
+        given = inputs_of(model, replace(batch, lists={n: ragged(x) for n, x in odd.items()}))
+        with torch.no_grad():
+            expected = model(replace(batch, lists=cut))
+            found = graph_logits(tmp_path / "out", given) if form == "onnx" else program(*given)
+        torch.testing.assert_close(torch.as_tensor(found), expected, rtol=1e-5, atol=1e-5)
+        assert form == "onnx" or torch.equal(found, expected)
 
 
 @torch.no_grad()

@@ -85,6 +85,15 @@ def test_the_rate_falls_as_by_torch(metric, values, patience, threshold, min_lr)
     assert reduced(0.001, told.reduction, plateau) <= 0.001  # in a warm-up it is below `min_lr`
 
 
+def test_a_worse_negative_value_is_no_improvement():
+    plateau, told = PlateauSpec(patience=0, threshold=0.1), Validations("price.r2")
+    reductions = []
+    for step, value in enumerate([-1.0, -1.05, -0.95, -0.85, -0.8]):
+        told = told.after(step, value, 0.0, plateau)
+        reductions.append(told.reduction)
+    assert reductions == pytest.approx([1.0, 0.1, 0.01, 0.01, 0.001])
+
+
 def test_another_metric_begins_a_new_record_at_the_rate_that_was_reached():
     spec = parse_spec(document(checkpoint={"keep_best": "log_loss"}))
     saved = Validations("auc", 5, 0.7, 0.7, reduction=0.01).to_json()

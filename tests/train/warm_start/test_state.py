@@ -103,6 +103,23 @@ def test_a_run_that_goes_on_again_keeps_the_course_of_the_learning_rate(
     assert rates(first) + rates(cut) + rates(rest) == rates(events)
 
 
+def test_a_run_after_plateaus_keeps_the_reduced_learning_rate(
+    prepared: Path, tmp_path: Path
+) -> None:
+    how = (
+        f"data.valid={prepared}/valid",
+        "train.schedule={}",
+        "train.reduce_on_plateau={patience: 0, factor: 0.5, threshold: 1}",
+        "evaluate={every_steps: 1}",
+        "checkpoint={every_s: null, keep_best: log_loss}",
+    )
+    train(prepared, tmp_path / "one", [0], *how, "train.max_steps=3")
+    _, events = train(
+        prepared, tmp_path / "two", [1], *how, *after(tmp_path / "one"), "train.max_steps=2"
+    )
+    assert rates(events) == [0.0025, 0.0025]  # the first validation of a run only begins its record
+
+
 def test_weights_alone_begin_the_optimizers_anew(prepared: Path, tmp_path: Path) -> None:
     train(prepared, tmp_path / "one", [0])
     two, events = train(
