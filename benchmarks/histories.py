@@ -79,7 +79,7 @@ def make(events: int, folder: Path) -> dict[str, float]:
             "time": pa.array(seconds + 10**6 * number, pa.timestamp("s")),
         }
         pq.write_table(pa.table(columns), folder / "log" / f"{number:03d}.parquet")
-    given = ["--config", "features.yaml", "--out", "out", "--workers", "1", "--memory-mib", "500"]
+    given = ["--features", "features.yaml", "--out", "out", "--workers", "1", "--memory-mib", "500"]
     command = [sys.executable, "-m", "distrain", "--quiet", "prep", "log", *given]
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)

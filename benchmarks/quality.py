@@ -82,7 +82,7 @@ PEERS = Path(__file__).resolve().parent / "quality_bench" / "peers.py"
 
 BEFORE_TRAINING = (
     ["prep", "train.tsv", "--infer", "--out", "features.yaml"],
-    ["prep", "train.tsv", "--config", "features.yaml", "--out", "data"],
+    ["prep", "train.tsv", "--features", "features.yaml", "--out", "data"],
     ["init", "--data", "data", "--out", "job.yaml"],
 )
 """The commands that make a job of Criteo's rows."""

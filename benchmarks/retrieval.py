@@ -211,7 +211,7 @@ def write(work: Path, found: dict[str, list[str]]) -> None:
     (work / "f.yaml").write_text(yaml.safe_dump({"target": "bought", "columns": columns}))
     for name, rows in tables.items():
         pq.write_table(pa.Table.from_pylist(rows), work / f"{name}.parquet", row_group_size=4096)
-        fit = ["--config", "f.yaml"] if name == "events" else ["--workflow", "events/workflow"]
+        fit = ["--features", "f.yaml"] if name == "events" else ["--workflow", "events/workflow"]
         run(work, "prep", f"{name}.parquet", *fit, "--out", name)
 
 

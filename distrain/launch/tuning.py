@@ -126,7 +126,7 @@ class Search:
             {"spec": self.spec.model_dump(mode="json"), "space": list(self.space)},
             lambda held: (parse_spec(held["spec"]), held["space"]),
             holds="holds the trials of another spec or space",
-            hint="Use the same spec and --over, or another --run-dir.",
+            hint="Use the same spec and --search, or another --run-dir.",
         )
         file = self.folder / "trials.journal"
         _drop_torn_line(file)
@@ -315,7 +315,7 @@ def distributions(spec: JobSpec, space: Iterable[str]) -> dict[str, BaseDistribu
         ends: list[Any] = [_parsed(end) if dots else None for end in (left, right)]
         low, high = ends
         if name in space_by_field:
-            raise SpecError(f"{name} is given twice", hint="Give one --over per field.")
+            raise SpecError(f"{name} is given twice", hint="Give one --search per field.")
         if dots and all(isinstance(end, int | float) for end in ends) and -inf < low < high < inf:
             whole = not any(isinstance(one, float) for one in (*ends, _fields(spec).get(name)))
             kind = kinds.IntDistribution if whole else kinds.FloatDistribution
@@ -340,7 +340,7 @@ def distributions(spec: JobSpec, space: Iterable[str]) -> dict[str, BaseDistribu
         if name == "data.valid":
             raise SpecError(
                 "data.valid cannot be searched: trials are compared on it",
-                hint="Remove it from --over.",
+                hint="Remove it from --search.",
             )
         if name and name.partition(".")[0] not in _SEARCHED:
             raise SpecError(

@@ -79,13 +79,13 @@ class RawRows:
 
         history = raw_tables(self.workflow, self.labeled).workflow.history
         if history is not None:
-            words = ("--workflow", self.workflow, "--log", "FILE", "--out", "DIR")
+            words = ("--workflow", self.workflow, "--earlier-rows", "FILE", "--out", "DIR")
             prep = command_line("prep", "RAW", *words)
             raise InputError(
                 "histories need the events that came before these rows",
                 where={"by": history.by, "order": history.order},
-                hint=f"Prepare the rows with `{prep}` (`--log none` if there are no earlier "
-                "events), and name DIR/train instead. Rows without a target also need "
+                hint=f"Prepare the rows with `{prep}` (`--earlier-rows none` if there are "
+                "no earlier events), and name DIR/train instead. Rows without a target also need "
                 "--unlabeled.",
             )
         features = with_features(self._request("unused")).features

@@ -125,14 +125,14 @@ def workflow_of(features: FeatureConfig, saved: Workflow | None) -> Workflow:
             "the saved workflow and the features document have different columns",
             where={"columns": ", ".join(others[:10])},
             hint=f"The workflow's folder contains its own {FEATURES_FILE}, which is used without "
-            "--config.",
+            "--features.",
         )
     if made.history != saved.history:
         raise InputError(
             "the saved workflow and the features document have different histories",
             where={"saved": saved.history, "document": made.history},
             hint=f"The workflow's folder contains its own {FEATURES_FILE}, which is used without "
-            "--config.",
+            "--features.",
         )
     return saved
 

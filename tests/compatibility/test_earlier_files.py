@@ -74,7 +74,7 @@ def test_tables_packed_rows_and_specs_are_read(earlier, tmp_path):
 
 def test_features_documents_prepare_the_same_rows(earlier, tmp_path):
     config = earlier / "features.yaml"
-    run("prep", earlier / "orders.csv", "--config", config, "--out", tmp_path / "o")
+    run("prep", earlier / "orders.csv", "--features", config, "--out", tmp_path / "o")
     for part in ("train", "valid"):
         assert rows(tmp_path / "o" / part).equals(rows(earlier / "orders" / part))
 

@@ -27,7 +27,7 @@ def prepare(table, change):
     document = yaml.safe_load(features.read_text())
     change(document)
     features.write_text(yaml.safe_dump(document, sort_keys=False))
-    run("prep", table, "--config", features, "--out", folder)
+    run("prep", table, "--features", features, "--out", folder)
     return folder
 
 

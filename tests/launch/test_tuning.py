@@ -69,7 +69,7 @@ def test_a_search_that_was_stopped_goes_on_and_ends_with_the_trials_asked_for(
     job = tmp_path / "job.yaml"
     job.write_text(dump_yaml(spec.model_dump(mode="json")))
     words = ["--run-dir", tmp_path / "search", "--trials", 3, "--json"]
-    words += [word for one in SPACE for word in ("--over", one)]
+    words += [word for one in SPACE for word in ("--search", one)]
     done = CliRunner().invoke(cli, ["tune", str(job), *map(str, words)])
     told = json.loads(done.stdout)
     assert told["trials"] == rows, done.output  # no trial is left

@@ -273,7 +273,7 @@ def test_the_command_writes_a_file_and_names_the_next_command(shop: Path, tmp_pa
     result = run(shop, "--infer", "--out", out)
     assert result.exit_code == 0, result.output
     last = result.output.splitlines()[-1]
-    assert last == f"  distrain prep {shop} --config {out} --out prepared"
+    assert last == f"  distrain prep {shop} --features {out} --out prepared"
     assert "6 columns left out, from the first 400 rows of the file" in result.output
     assert FeatureConfig.load(out) == infer(shop).features
     assert run(shop, "--infer").output == out.read_text()

@@ -47,7 +47,7 @@ def shops(tmp_path: Path) -> tuple[object, ...]:
     (tmp_path / "features.yaml").write_text(document)
     rows = "".join(f"{n % 3 % 2},s{n * n % 17},{n / 7:.2f}\n" for n in range(199))
     (tmp_path / "shops.csv").write_text("label,shop,price\n" + rows)
-    return tmp_path / "shops.csv", "--config", tmp_path / "features.yaml"
+    return tmp_path / "shops.csv", "--features", tmp_path / "features.yaml"
 
 
 def run(*arguments: object) -> Any:
@@ -81,7 +81,7 @@ def test_mistakes_are_found_before_a_cluster_starts(
     for document in ("target: laabel\ncolumns: {shp: {kind: categorical}}\n", "target: {"):
         Path(str(features)).write_text(document)
         wording(run(*shops, *out).exception)
-    assert isinstance(run(table, "--config", tmp_path / "x/y", *out).exception, SpecError)
+    assert isinstance(run(table, "--features", tmp_path / "x/y", *out).exception, SpecError)
     for options in (
         ("--update",),
         ("--workflow", tmp_path, "--update", "--freq-threshold", 2),
@@ -130,6 +130,6 @@ def test_the_next_model_of_purchases_suits_the_columns(
     document = {"columns": columns, "target": "bought"} | ({"history": history} if listed else {})
     (tmp_path / "f.yaml").write_text(json.dumps(document))
     out = tmp_path / "out"
-    said = run(tmp_path / "rows.csv", "--config", tmp_path / "f.yaml", "--out", out).output
+    said = run(tmp_path / "rows.csv", "--features", tmp_path / "f.yaml", "--out", out).output
     command = " ".join(["init", *kind, "--data", str(out)])
     assert f"next: distrain {command} --out job.yaml" in said

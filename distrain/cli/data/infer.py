@@ -72,7 +72,7 @@ def infer(context: click.Context) -> None:
     features = len(inferred.features.document.columns)
     noun = "column" if len(inferred.left_out) == 1 else "columns"
     skip = ["--bad-lines", "skip"] if skips or inferred.bad_lines_text else []
-    prep = command_line("prep", *inputs, "--config", out, "--out", "prepared", *skip)
+    prep = command_line("prep", *inputs, "--features", out, "--out", "prepared", *skip)
     few_bad = (
         ""
         if inferred.has_many_bad or not inferred.bad_lines_text

@@ -29,7 +29,7 @@ from distrain.formatting import command_line
 if TYPE_CHECKING:
     from distrain.prep.request import PrepRequest, PrepResult
 
-_NOT_WITH_CONFIG = "{}; with --config, set it in the document"
+_NOT_WITH_CONFIG = "{}; with --features, set it in the document"
 
 
 @click.command()
@@ -51,7 +51,7 @@ _NOT_WITH_CONFIG = "{}; with --config, set it in the document"
     "repeated.",
 )
 @click.option(
-    "--config",
+    "--features",
     "features",
     type=PATH,
     help="The features document, which describes the columns of any other table.",
@@ -59,7 +59,7 @@ _NOT_WITH_CONFIG = "{}; with --config, set it in the document"
 @click.option(
     "--infer",
     is_flag=True,
-    help="Prepare nothing: write a features document for --config from a sample of the rows.",
+    help="Prepare nothing: write a features document for --features from a sample of the rows.",
 )
 @click.option(
     "--valid-fraction",
@@ -79,7 +79,8 @@ _NOT_WITH_CONFIG = "{}; with --config, set it in the document"
     "nothing.",
 )
 @click.option(
-    "--log",
+    "--earlier-rows",
+    "log",
     multiple=True,
     help="File, folder or glob with earlier rows, whose events are included in histories; the "
     "earlier rows are neither fitted nor written; may be repeated. With --workflow, `none` means "
@@ -156,7 +157,7 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
     INPUT are files, folders, globs or URLs: Criteo's text (plain, gzip or zstd) with the 40 fields
     label, I1..I13, C1..C26 per line, or parquet with these columns. The order of rows is kept.
 
-    With --config INPUT is any table: parquet, CSV or JSON lines (plain, gzip or zstd) with the
+    With --features INPUT is any table: parquet, CSV or JSON lines (plain, gzip or zstd) with the
     columns that a features document describes. --infer writes such a document.
 
     Writes OUT/train, OUT/valid, OUT/schema.pbtxt, OUT/schema.json, OUT/workflow and OUT/prep.json.
@@ -168,7 +169,7 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
       distrain prep day_{0..22}.gz --valid day_23.gz --out criteo
       distrain prep train.txt --valid-fraction 0.1 --bad-lines skip --out criteo
       distrain prep orders.csv --infer --target bought --out features.yaml
-      distrain prep orders.csv --config features.yaml --out orders
+      distrain prep orders.csv --features features.yaml --out orders
       distrain prep s3://clicks/day_{0..22}.gz --out s3://clicks/criteo --staging /scratch
       distrain prep day_24.gz --workflow criteo/workflow --out criteo-day-24
       distrain prep day_24.gz --workflow criteo/workflow --update --out criteo-day-24
@@ -218,7 +219,7 @@ def _contradiction(context: click.Context) -> str:
         f"{', '.join(of_tables)}: only with --infer, which writes them down.": of_tables,
         f"--workflow is already fitted: leave out {', '.join(sizes)}.": saved and sizes,
         "--update needs --workflow, the workflow to update.": update and not saved,
-        f"--config describes columns and text: leave out {', '.join(in_config)}.": (
+        f"--features describes columns and text: leave out {', '.join(in_config)}.": (
             values["features"] and in_config
         ),
     }

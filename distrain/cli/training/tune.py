@@ -16,7 +16,7 @@ _TRIALS, _QUICK = 20, 8
 )
 @click.option("--quick", is_flag=True, help=f"The same as --trials {_QUICK}.")
 @click.option(
-    "--over",
+    "--search",
     "space",
     multiple=True,
     metavar="FIELD=VALUES",
@@ -48,8 +48,8 @@ def command(
     result is partly luck: to measure it, pass the trial's folder and other rows to `distrain
     evaluate`.
 
-    --over is LOW..HIGH for a range of numbers, or A,B,C for choices. Lists are separated by
-    semicolons: --over 'model.hidden=[64];[256, 128]'.
+    --search is LOW..HIGH for a range of numbers, or A,B,C for choices. Lists are separated by
+    semicolons: --search 'model.hidden=[64];[256, 128]'.
 
     The same command continues a stopped search: finished trials are kept, and a killed trial
     resumes from its checkpoint. --trials may then be larger.
@@ -57,8 +57,8 @@ def command(
     \b
     Examples:
       distrain tune job.yaml --run-dir search --quick
-      distrain tune job.yaml --run-dir search --trials 40 --over model.embedding_dim=8,16,32
-      distrain tune job.yaml --run-dir search --over train.optimizer.lr=0.001..0.1
+      distrain tune job.yaml --run-dir search --trials 40 --search model.embedding_dim=8,16,32
+      distrain tune job.yaml --run-dir search --search train.optimizer.lr=0.001..0.1
       distrain evaluate search/trials/0003 clicks/test
       distrain train search/best.yaml
     """

@@ -73,7 +73,7 @@ def _identity(join: JoinSpec) -> str | None:
             f"the side table cannot be read: {error.strerror or error}",
             where={"file": join.file},
             hint="A relative joins.file starts at the features document's folder; all workers "
-            "must be able to read the file. With --workflow, pass --config with another document "
+            "must be able to read the file. With --workflow, pass --features with another document "
             "if it has moved.",
         ) from None
 

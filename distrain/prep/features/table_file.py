@@ -122,7 +122,7 @@ class TableFile:
         if features.is_built_in:
             hint = (
                 "Correct the file, or leave it out. Other columns than Criteo's, or than those of "
-                "the workflow, need --config (docs/any-table.md). A table of ids and finite "
+                "the workflow, need --features (docs/any-table.md). A table of ids and finite "
                 "numbers needs only a schema."
             )
         if self.kind == "csv" and len(self.types) == 1 and len(features.inputs) > 1:

@@ -91,14 +91,14 @@ def check_log(history: History | None, log: Sequence[str] | None, *, is_fitted: 
     if history is None and log is not None:
         raise InputError(
             "a log is only for histories, but the workflow has none",
-            hint="Leave --log out, or add a history to the features document.",
+            hint="Leave --earlier-rows out, or add a history to the features document.",
         )
     if history is not None and is_fitted and log is None:
         raise InputError(
             "histories need the events that came before these rows",
             where={"by": history.by, "order": history.order},
-            hint="Name files of earlier rows with --log FILE, which may be repeated; --log none "
-            "means no earlier events.",
+            hint="Name files of earlier rows with --earlier-rows FILE, which may be repeated; "
+            "--earlier-rows none means no earlier events.",
         )
 
 

@@ -130,7 +130,7 @@ class Categorify(FittedByColumn):
             raise DataError(
                 "the workflow was saved by an earlier version, which wrote some categories "
                 "differently",
-                hint="Prepare the data again with `distrain prep --config`, and train on it. "
+                hint="Prepare the data again with `distrain prep --features`, and train on it. "
                 "Models of the earlier version still score rows that it prepared.",
             )
         return cls(**settings)

@@ -737,7 +737,7 @@ def _document(
         lines += ["", "# Left out:"]
         for s in left_out:
             lines += _comment(f"{s.facts.name}: {s.left_out}. ({_facts_text(s.facts)})", "", "  ")
-    lines += ["", "# Next: distrain prep INPUT... --config THIS-FILE --out FOLDER"]
+    lines += ["", "# Next: distrain prep INPUT... --features THIS-FILE --out FOLDER"]
     return "\n".join(lines) + "\n"
 
 
