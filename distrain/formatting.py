@@ -38,7 +38,7 @@ def limit_lines(lines: Sequence[str], most: int, more: str = "and {} more") -> l
 
 
 def count(value: float | None) -> str:
-    """Format a whole number with commas between the thousands; `-` for `None`.
+    """Format an integer with commas between the thousands; `-` for `None`.
 
     >>> count(1234567), count(None)
     ('1,234,567', '-')

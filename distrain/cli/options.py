@@ -17,7 +17,7 @@ _FACTORS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 
 
 class CountType(click.ParamType):  # type: ignore[type-arg]
-    """A whole number with an optional suffix: k, M or G for thousands, millions, billions.
+    """An integer with an optional suffix: k, M or G for thousands, millions, billions.
 
     >>> COUNT.convert("1.5M", None, None)
     1500000

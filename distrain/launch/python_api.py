@@ -155,7 +155,7 @@ class Run:
 
         For a binary target whose values are `no` and `yes`, the classes are these values. If only
         one value is known, such as `yes` in `equals: yes`, they are `not yes` and `yes`. If the
-        rows were prepared by other tools, the values are the whole numbers from 0.
+        rows were prepared by other tools, the values are the integers from 0.
 
         Raises:
             InputError: The first target is a regression.

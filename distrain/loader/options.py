@@ -165,7 +165,7 @@ def whole_number(name: str, value: Any, least: int) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise SpecError(f"{name} is {value!r}, not a whole number") from None
+        raise SpecError(f"{name} is {value!r}, not an integer") from None
     if number < least:
         raise SpecError(f"{name} is {number}, not {least} or more")
     return number

@@ -232,16 +232,16 @@ def _as_integer(value: Any, takes: frozenset[str]) -> int:
         trimmed = canonical(value.strip())
         trimmed = _TRUTH.get(trimmed, trimmed)
         if not _WHOLE.fullmatch(trimmed):
-            raise ValueError(f"{value!r} is not a whole number")
+            raise ValueError(f"{value!r} is not an integer")
         is_hex = trimmed[:2] in ("0x", "0X")
         number = int(trimmed, 16) if is_hex else int(trimmed)
         number = number - 2**64 if is_hex and number >= 2**63 else number
     elif kind == "number" and not np.isfinite(value):
-        raise ValueError(f"{value!r} is not a whole number")
+        raise ValueError(f"{value!r} is not an integer")
     else:
         number = int(value)
     if (kind in ("number", "decimal") and number != value) or number not in _INT64:
-        raise ValueError(f"{value!r} is not a whole number of 64 bits")
+        raise ValueError(f"{value!r} is not an integer of 64 bits")
     return number
 
 

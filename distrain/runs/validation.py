@@ -67,5 +67,5 @@ def record_of(line: bytes, document: Mapping[str, Any]) -> Record:
 
     Raises `ValueError` if it is not one.
     """
-    _RECORD.validate_json(line, strict=True)  # it would return whole numbers as floats
+    _RECORD.validate_json(line, strict=True)  # it would return integers as floats
     return record_from_json(document)

@@ -86,7 +86,7 @@ def with_types(table: pa.Table, **types: pa.DataType) -> pa.Table:
 
 
 def as_csv(table: pa.Table, path: Path) -> Path:
-    """As pandas writes it: whole numbers with gaps as 2.0, truth as True, times with an offset."""
+    """As pandas writes it: integers with gaps as 2.0, truth as True, times with an offset."""
     table.to_pandas().to_csv(path, index=False)
     return path
 

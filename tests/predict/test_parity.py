@@ -46,7 +46,7 @@ with open("scores", "wb") as file:
 
 
 def odd_table() -> pa.Table:
-    """Strings, times, decimals, truth values and lists, each with gaps."""
+    """Strings, times, decimals, booleans and lists, each with gaps."""
     rng = np.random.default_rng(3)
 
     def gaps(values: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Arrays of whole numbers, as the kernels in C take them."""
+"""Arrays of integers, as the kernels in C take them."""
 
 from typing import Any
 

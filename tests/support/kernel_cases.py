@@ -46,7 +46,7 @@ class NeverAsks(TorchDispatchMode):
 
 
 def check_sums_in_pieces(device: str, rows: int) -> None:
-    """Gradients are whole numbers, whose sums are exact in any order, for 3 of 4 places of a batch.
+    """Gradients are integers, whose sums are exact in any order, for 3 of 4 places of a batch.
 
     The first column has two numbers, the third one none of the last 50.
     """

@@ -26,7 +26,7 @@ _WORDS = {
     "int_type": _WHOLE,
     "int_parsing": _WHOLE,
     "int_from_float": _WHOLE,
-    "int_parsing_size": "a whole number of fewer digits is needed",
+    "int_parsing_size": "an integer of fewer digits is needed",
     "float_type": _NUMBER,
     "float_parsing": _NUMBER,
     "finite_number": "a finite number is needed",

@@ -23,7 +23,7 @@ class TaskSpec(Section):
     )
     kind: Literal["binary", "regression", "multiclass"] | None = Field(
         None,
-        description="`binary`: labels 0 and 1. `regression`: numbers. `multiclass`: whole numbers "
+        description="`binary`: labels 0 and 1. `regression`: numbers. `multiclass`: integers "
         "from 0, less than `classes`. Null: as the schema says, otherwise `binary`.",
     )
     loss: RegressionLoss = Field(

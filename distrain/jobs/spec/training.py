@@ -50,7 +50,7 @@ def _or_auto(schema: dict[str, Any]) -> None:
 
 
 def _auto_or_number(value: Any, _: Any) -> Any:
-    """Return `value` if it is `auto` or a whole number of at least 1; else raise its error.
+    """Return `value` if it is `auto` or an integer of at least 1; else raise its error.
 
     pydantic's own validation would report a mistake for each type of the union.
     """

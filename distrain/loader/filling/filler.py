@@ -195,7 +195,7 @@ def check_values(
 def unusable(column: WantedColumn, values: NDArray[Any]) -> NDArray[np.bool_]:
     """Return a mask, `[values]`, of the values that training cannot use.
 
-    Ids must be from 0 to below the limit, binary labels 0 or 1, and multiclass labels whole numbers
+    Ids must be from 0 to below the limit, binary labels 0 or 1, and multiclass labels integers
     below the number of classes. Other values must be finite as float32, and weights not negative.
     """
     bad: NDArray[np.bool_]

@@ -206,7 +206,7 @@ def value_problem(column: WantedColumn, value: float | int) -> tuple[str, str] |
     if column.kind == "label" and column.target_kind == "multiclass":
         if 0 <= value < column.id_limit and value == int(value):
             return None
-        classes = f"not a whole number in 0..{column.id_limit - 1}"
+        classes = f"not an integer in 0..{column.id_limit - 1}"
         return f"label {name} is {value}, {classes}", "Is the number of classes right?"
     if not math.isfinite(value):
         message = f"column {name} holds {value}, which is not a finite number"

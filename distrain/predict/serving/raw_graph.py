@@ -258,14 +258,14 @@ def _no_columns(nodes: Nodes, others: Sequence[str], name: str) -> str:
 def _column(raw: Mapping[str, Values], column: Mapping[str, Any]) -> str:
     """Return the name of a column's tensor after its steps: int64 ids or float32 numbers.
 
-    Adds the nodes that compute it. The graph refuses rows whose integers are not whole numbers of
+    Adds the nodes that compute it. The graph refuses rows whose numbers are not integers of
     64 bits, and rows whose numbers are missing or not finite as float32.
     """
     values = _read_as(column["to"], raw[column["source"]])
     if column["is_whole"]:
         x = values.x
         for bad in (np.floor(x) < x, x < -(2.0**63), x >= 2.0**63):
-            refuse(bad, "not a whole number of 64 bits")
+            refuse(bad, "not an integer of 64 bits")
     for step in column["steps"]:
         values = STEPS[step["kind"]](values, step, values.x.graph.program)
     if values.x.kind == "ids":

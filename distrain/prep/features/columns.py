@@ -79,7 +79,7 @@ class _ColumnSpec(Section):
         description="A conversion before any other step: to text, to an integer or to a number; "
         "or of a time to seconds since 1970, minute, hour, weekday (Monday is 0), day, month or "
         "year, in UTC if it has a time zone. Times need a conversion; texts are used as written. "
-        "Null: a text that spells a number or a truth value is the same category as that value.",
+        "Null: a text that spells a number or a boolean is the same category as that value.",
     )
     cross: tuple[ColumnName, ...] = Field(
         (),

@@ -196,7 +196,7 @@ class FeatureConfig:
     def with_partition_types(self, paths: Sequence[str]) -> FeatureConfig:
         """Return the configuration with the type of each folder key whose values are texts.
 
-        So later rows have texts, too, even if all keys of their own folders are whole numbers.
+        So later rows have texts, too, even if all keys of their own folders are integers.
         """
         found = types_of_partitions(paths, self.document.partitions)
         texts = {name: kind for name, kind in found.items() if kind == "text"}

@@ -54,7 +54,7 @@ def _plain_texts(values: pa.Array, point: str) -> Iterator[pa.Array]:
 def integers_of(values: pa.Array, hint: str | None = None) -> pa.Array:
     """Return values as int64, parsing texts; NaN becomes null.
 
-    Raises `BadValues` for values that are not whole numbers of 64 bits. `hint` is the hint of that
+    Raises `BadValues` for values that are not integers of 64 bits. `hint` is the hint of that
     error.
     """
     dtype = values.type
@@ -63,7 +63,7 @@ def integers_of(values: pa.Array, hint: str | None = None) -> pa.Array:
     try:
         return values.cast(pa.int64())
     except pa.ArrowInvalid:  # perhaps only because of blanks, or of fractions that are 0
-        return converted(values, _whole, "not a whole number of 64 bits", hint)
+        return converted(values, _whole, "not an integer of 64 bits", hint)
 
 
 def _whole(values: pa.Array) -> pa.Array:

@@ -185,7 +185,7 @@ def _usable_of(table: pa.Table, task: StagingTask, first: int = 0) -> _Usable:
         message = f"{bad_column.column} is {bad_column.bad.described(0)}"
         hint = _FITTED if task.features.is_fitted else bad_column.bad.hint
         if bad_column.column in task.file.folders:
-            hint = "Rename the folder, or leave its files out: other folders have whole numbers."
+            hint = "Rename the folder, or leave its files out: other folders have integers."
         raise DataError(message, where=where, hint=hint) from None
 
     layout = task.features.document.format

@@ -43,7 +43,7 @@ def times_of(values: pa.Array, epoch: str | None, pattern: str | None) -> pa.Arr
     if epoch is not None:
         if pa.types.is_floating(values.type):
             values = pc.trunc(values)
-        counted = integers_of(values, "With epoch, values must be whole numbers.")
+        counted = integers_of(values, "With epoch, values must be integers.")
         return _near(counted.view(pa.timestamp(epoch)), counted, "Is epoch the right unit?")
     if is_text(values.type):
         return _parsed(values, pattern)

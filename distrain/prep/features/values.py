@@ -180,7 +180,7 @@ def mistake_of_type(dtype: pa.DataType, column: ColumnSpec) -> str | None:
     types, as_ = pa.types, column.as_
     number = not (holds_text(dtype) or is_time(dtype))
     if column.epoch is not None and is_time(dtype):
-        return f"{dtype}, not whole numbers that count since 1970"
+        return f"{dtype}, not integers that count since 1970"
     if as_ in CALENDAR:
         countable = column.epoch is not None or types.is_null(dtype)
         return None if countable or not number else f"{dtype}, not times; set epoch to their unit"

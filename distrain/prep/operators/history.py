@@ -128,7 +128,7 @@ def keys_of(column: str, values: pa.Array | pa.ChunkedArray) -> pa.Array:
         raise DataError(
             f"{dtype} cannot be a key",
             where={"column": column},
-            hint="Keys of a history are whole numbers, texts or other single values.",
+            hint="Keys of a history are integers, texts or other single values.",
         ) from None
 
 

@@ -91,14 +91,14 @@ class FillMissing(OnNumbers):
         return {"value": _whole(self.value)}
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
-        """Return the values without nulls; integers stay integers if `value` is a whole number."""
+        """Return the values without nulls; integers stay integers if `value` is an integer."""
         if is_text(values.type) or pa.types.is_temporal(values.type):
             return pc.fill_null(values, pa.scalar(self.value).cast(values.type))
         return super().transform(column, values)
 
 
 def _whole(value: float | None) -> float | int | None:
-    """Return a whole number of at most 64 bits as `int`, so that integer columns stay integers.
+    """Return an integer of at most 64 bits as `int`, so that integer columns stay integers.
 
     Other numbers, and `None`, are returned unchanged.
     """

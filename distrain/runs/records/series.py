@@ -16,7 +16,7 @@ _MARGIN = 0.06
 @dataclass(frozen=True)
 class SeriesColumn:
     name: str
-    whole: bool = False  # whether values are whole numbers
+    whole: bool = False  # whether values are integers
 
 
 class Series:

@@ -42,13 +42,13 @@ class Request:
         return (self.query.get(name) or [""])[-1]
 
     def number(self, name: str, default: int) -> int:
-        """Return a query parameter as a whole number of at least 0; `default` if it is not given.
+        """Return a query parameter as an integer of at least 0; `default` if it is not given.
 
         Raises `Refusal` if the parameter is anything else, or has more than 18 digits.
         """
         text = self.text(name) or str(default)
         if not (text.isascii() and text.isdigit() and len(text) < 19):
-            raise Refusal(400, "bad_request", f"{name}: {text!r} is not a whole number", LISTED)
+            raise Refusal(400, "bad_request", f"{name}: {text!r} is not an integer", LISTED)
         return int(text)
 
     def body(self, kind: type[_BODY]) -> _BODY:

@@ -37,7 +37,7 @@ def answer_from_json(document: Mapping[str, Any]) -> SchedulerAnswer:
     workers = Workers(**known_fields(Workers, document.get("workers", {})))
     for value in (document["revision"], *vars(workers).values()):
         if type(value) is not int or abs(value) > LARGEST:
-            raise TypeError(f"{value!r} is not a whole number")
+            raise TypeError(f"{value!r} is not an integer")
     return SchedulerAnswer(
         epoch,
         document["revision"],

@@ -136,7 +136,7 @@ class RefitSpan(JobSpan):
     def after(cls, first: JobSpan, *, taken: int, found: int, epoch: EpochSteps) -> RefitSpan:
         """Return the steps of a refit with as many passes as the first training made until `found`.
 
-        The number of passes is rounded to a whole number, because completing a pass improves the
+        The number of passes is rounded to an integer, because completing a pass improves the
         model by more than the validations within a pass differ. A number below one half is not
         rounded. The result is never more passes than the first training made.
 

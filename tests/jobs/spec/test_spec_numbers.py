@@ -1,4 +1,4 @@
-"""Numbers of a job spec: from files and `--set` alike, and no truth values in their place."""
+"""Numbers of a job spec: from files and `--set` alike, and no booleans in their place."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -33,7 +33,7 @@ def test_the_plan_has_the_room_of_real_spread_stores(columns, ranks, rows):
     (store,) = tables.stores
     room = sum(RowCapacities(store, rows).now)
     planned = plan(columns, ranks, rows, "row_wise")
-    # Owners hold unlike parts of short tables, and each one's capacity is a whole number.
+    # Owners hold unlike parts of short tables, and each one's capacity is an integer.
     assert planned.total("room") == pytest.approx(room, rel=0.05, abs=3 * ranks)
     moved = 2 * 4 * planned.total("room") + planned.total("unique")  # values and ids
     assert planned.total("sent_bytes") == pytest.approx((ranks - 1) / ranks * 4 * moved)

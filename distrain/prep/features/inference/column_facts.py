@@ -34,7 +34,7 @@ MOST = 3e38
 """The largest number that is used, near the limit of float32; larger numbers are clipped to it."""
 FEW_VALUES = 30
 FEW_NUMBERS = 10
-"""More distinct whole numbers are probably amounts, not categories or classes."""
+"""More distinct integers are probably amounts, not categories or classes."""
 NEARLY_ALL = 0.99
 """If at least this share of a column's texts are numbers (or times), the others are mistakes."""
 _MOST = 0.9  # if fewer texts are numbers, the column has texts
@@ -70,7 +70,7 @@ class Facts:
     returning: float = 1.0  # the share of the second half's values that occur in the first half
     numbers: Any = None  # the values as a float64 array, without missing and odd values
     times: pa.Array | None = None  # the values as times, without missing and odd values
-    epoch: str | None = None  # the unit of whole numbers since 1970, if they are times
+    epoch: str | None = None  # the unit of integers since 1970, if they are times
     num_words: float = 0.0  # the mean number of words in a text
     items: Facts | None = None  # the facts of a list's items
     separator: str | None = None  # the separator of a text's items, if it is a list
@@ -116,7 +116,7 @@ class Facts:
 
     @property
     def is_rounded(self) -> bool:
-        """Whether different whole numbers are equal as floats, which have 53 bits."""
+        """Whether different integers are equal as floats, which have 53 bits."""
         return self.is_whole and len(np.unique(self.numbers)) < self.distinct
 
     @property
@@ -310,7 +310,7 @@ def _number_facts(values: pa.Array, common: dict[str, Any], stored: pa.Array) ->
 
 
 def _counted_whole(values: pa.Array, numbers: Any, stored: pa.Array) -> dict[str, Any] | None:
-    """Return counts of whole numbers, none of which is rounded; `None` for other numbers.
+    """Return counts of integers, none of which is rounded; `None` for other numbers.
 
     Large ones, such as hashes, have fewer distinct values as floats. Above 64 bits, they are only
     exact in `stored`, as in `_number_facts`.
@@ -330,7 +330,7 @@ def _epoch_of(common: dict[str, Any], numbers: Any, dtype: pa.DataType) -> str |
     """Return the unit in which numbers count since 1970; `None` if they are not times.
 
     The column's name and the size of the numbers decide. `common` has the column's facts so far.
-    Texts must be whole numbers.
+    Texts must be integers.
     """
     is_float = pa.types.is_floating(dtype) and common["stored"] == str(dtype)
     if not (is_float or pa.types.is_integer(dtype)) or not common["is_named_time"]:

@@ -312,7 +312,7 @@ def _yaml(value: object) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value with plain types, and whole numbers without a decimal point.
+    """Return a value with plain types, and integers without a decimal point.
 
     >>> _plain({"equals": np.float64(5.0), "otherwise": [0.5]})
     {'equals': 5, 'otherwise': [0.5]}

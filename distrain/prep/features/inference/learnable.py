@@ -203,7 +203,7 @@ def means_of(codes: Codes, labels: Labels, tested: Tested) -> Labels:
 
 
 def _numbers(classes: Labels) -> Codes:
-    """Return the classes as whole numbers; any number where they are missing."""
+    """Return the classes as integers; any number where they are missing."""
     return np.where(np.isfinite(classes), classes, 0).astype(np.int64)
 
 

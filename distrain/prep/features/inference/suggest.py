@@ -208,12 +208,12 @@ def _why_category(facts: Facts) -> str:
     if facts.kind == "text":
         return "texts that occur repeatedly"
     if facts.names_an_id:
-        return "whole numbers with the name of an id"
+        return "integers with the name of an id"
     if facts.is_rounded:
-        return "whole numbers of more than 53 bits, some of which are equal as floats"
+        return "integers of more than 53 bits, some of which are equal as floats"
     if facts.has_category_type:
-        return "whole numbers of a categorical type"
-    return "few whole numbers"
+        return "integers of a categorical type"
+    return "few integers"
 
 
 def _categorical(facts: Facts, reason: str) -> Feature:
@@ -221,7 +221,7 @@ def _categorical(facts: Facts, reason: str) -> Feature:
     items = facts.items or facts
     if items.stored == "uint64" or (items.is_whole and np.abs(items.numbers).max() >= 2.0**63):
         settings["as"] = "text"
-        reason += "; as: whole numbers here have 63 bits"
+        reason += "; as: integers here have 63 bits"
     if items.distinct > _SOME_VALUES:
         settings["freq_threshold"] = 5 if items.distinct > _MANY_VALUES else 2
         reason += "; freq_threshold: rare values share one id"
@@ -339,7 +339,7 @@ def may_be_crossed(suggestion: Suggestion, target_kind: str | None) -> bool:
     """Return True if the column's values may be combined with those of other columns.
 
     The sample must have at least 5,000 rows, the target must be binary or multiclass, and the
-    column must have features, and hold texts, booleans or whole numbers.
+    column must have features, and hold texts, booleans or integers.
     """
     facts = suggestion.facts
     has_values = facts.kind in ("text", "truth") or facts.is_whole
@@ -565,7 +565,7 @@ def target_of_many(
     elif facts.kind == "number":
         numbers = [int(number) for number in classes]
         value["classes"] = len(numbers) if numbers == [*range(len(numbers))] else numbers
-        reason += "whole numbers, which are few, so they may be classes"
+        reason += "integers, which are few, so they may be classes"
     else:
         value["classes"], reason = list(classes), reason + "classes"
     if classes is not None and facts.few:

@@ -57,7 +57,7 @@ class UserChoices:
             if isinstance(share, float) and not 0 < share < 1:
                 raise InputError(
                     f"{name} {share} is not between 0 and 1",
-                    hint="Give a share of the rows such as 0.1, or a whole number of rows.",
+                    hint="Give a share of the rows such as 0.1, or a number of rows.",
                 )
             if isinstance(share, int) and not isinstance(share, bool) and share < 1:
                 raise InputError(
@@ -235,7 +235,7 @@ def _target(facts: Facts, task: Task | None, values: pa.Array, gaps: MissingTarg
             if facts.kind == "empty"
             else f"the column contains {facts.stored}, which cannot be predicted",
             where={"column": facts.name, "type": facts.stored},
-            hint="Name a column of truth values, numbers or texts, or make one of this column.",
+            hint="Name a column of booleans, numbers or texts, or make one of this column.",
         )
     if facts.distinct == 1 and facts.is_of_all_rows:
         raise DataError(
