@@ -33,7 +33,7 @@ test: $(VENV)/.dev $(VENV)/.helm ## Run the test suite
 	$(BIN)/python $(if $(COVERAGE),-m coverage run -m pytest,-m pytest $(SHARED)) -m "not slow and not release" $(ARGS)
 	$(if $(COVERAGE),$(BIN)/python -m coverage report)
 
-test-slow: $(VENV)/.dev $(VENV)/.helm ## Run the tests that take minutes
+test-slow: $(VENV)/.dev $(VENV)/.helm ## Run the slow tests
 	$(BIN)/python -m pytest $(SHARED) -m "slow and not release" $(ARGS)
 
 test-release: $(VENV)/.dev $(VENV)/.fastai $(VENV)/.helm $(VENV)/.helm-old ## Run the tests that only a release needs: more models, causes, databases, kills (hours)
