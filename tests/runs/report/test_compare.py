@@ -40,7 +40,7 @@ def test_only_settings_that_differ_are_listed(roots):
 
 @pytest.mark.parametrize(("rows", "best"), [(500, {0}), (499, set())])
 def test_metrics_of_other_rows_are_neither_better_nor_worse(roots, monkeypatch, rows, best):
-    outcome, of_run = RunData.outcome.fget, {"clicks-1": 500, "clicks-2": rows}
+    outcome, of_run = vars(RunData)["outcome"].fget, {"clicks-1": 500, "clicks-2": rows}
     scored = property(lambda run: {**outcome(run), "scored_rows": of_run[run.name]})
     monkeypatch.setattr(RunData, "outcome", scored)
     found = compare([read_run_data(root) for root in roots])
