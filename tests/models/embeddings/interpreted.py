@@ -62,7 +62,7 @@ def test_update_of_bfloat16(kind, summed):
     check_update("cpu", kind, torch.bfloat16, summed=summed)
 
 
-# The interpreter multiplies bfloat16 as if its bits were integers, so float16 stands in.
+# Triton's interpreter gives wrong products of bfloat16, so these tests use float16 instead.
 @pytest.mark.parametrize(
     "case",
     [

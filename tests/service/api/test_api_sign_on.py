@@ -101,7 +101,7 @@ def test_a_session_needs_its_own_origin_for_changes(world: World):
         assert ask("PATCH", job, Origin=origin).status_code == 403, origin
     assert ask("PATCH", job, Origin="http://testserver").status_code == 200
     basic = ask("PATCH", job, Authorization="Basic YTpi")
-    assert basic.status_code == 403  # what a browser adds by itself is no token
+    assert basic.status_code == 403  # credentials that a browser sends by itself are not a token
     old = new_session(world.store, token.id, world.store.now_s() - 1e6)
     assert ask("GET", job, old).status_code == 401
     assert ask("GET", job, token.sha256.hex()).status_code == 401
